@@ -1,0 +1,353 @@
+"""Named derivatives by forward Taylor streams.
+
+A `Jet` carries a value and some of its partial derivatives (its streams) through a computation. The functions
+below (`linear`, `tanh`, ...) accept a plain array or a Jet, so a network is written once and gives values and
+derivatives alike. Streams that are known to vanish are absent and cost nothing.
+
+The rules are Leibniz' for products and Faà di Bruno's for elementwise functions. Propagating streams forward
+instead of nesting automatic differentiation is the idea behind Taylor mode (Bettencourt, Johnson, Duvenaud,
+2019) and the forward Laplacian (Li et al., arXiv:2307.08214).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from clpinn.errors import ProblemError
+
+Index = tuple[int, ...]
+"""Order of differentiation along each axis: (2, 0) is u_xx where the axes are (x, t)."""
+
+
+def closure(indices: Iterable[Index]) -> frozenset[Index]:
+    """All indices below the given ones: what Leibniz and Faà di Bruno need to reach them."""
+    return frozenset(below for index in indices for below in product(*(range(order + 1) for order in index)))
+
+
+@dataclass(frozen=True)
+class Jet:
+    """A value and partial derivatives at one point.
+
+    `streams[index]` is the partial derivative of that index; an absent one is zero. `keep` is the set of indices
+    that are tracked, closed downwards.
+    """
+
+    streams: Mapping[Index, Array]
+    keep: frozenset[Index]
+
+    @property
+    def value(self) -> Array:
+        return self.streams[_zero(self.keep)]
+
+    def __getitem__(self, item: int) -> "Jet":
+        return self._map(lambda stream: stream[item])
+
+    def __add__(self, other: "Jet | Array | float") -> "Jet":
+        if not isinstance(other, Jet):
+            other = constant(other, self.keep)
+        streams = dict(self.streams)
+        for index, stream in other.streams.items():
+            streams[index] = streams[index] + stream if index in streams else stream
+        return Jet(streams, self.keep)
+
+    def __mul__(self, other: "Jet | Array | float") -> "Jet":
+        if not isinstance(other, Jet):
+            return self._map(lambda stream: stream * other)
+        streams: dict[Index, Array] = {}
+        for a, left in self.streams.items():
+            for b, right in other.streams.items():
+                index = tuple(i + j for i, j in zip(a, b, strict=True))
+                if index in self.keep:
+                    ways = math.prod(math.comb(n, k) for n, k in zip(index, a, strict=True))
+                    term = ways * left * right
+                    streams[index] = streams[index] + term if index in streams else term
+        return Jet(streams, self.keep)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def _map(self, function: Callable[[Array], Array]) -> "Jet":
+        return Jet({index: function(stream) for index, stream in self.streams.items()}, self.keep)
+
+
+def _zero(keep: frozenset[Index]) -> Index:
+    return (0,) * len(next(iter(keep)))
+
+
+def constant(value: Array | float, keep: frozenset[Index]) -> Jet:
+    """A jet without derivatives."""
+    return Jet({_zero(keep): jnp.asarray(value)}, keep)
+
+
+def variable(value: Array, axis: int, keep: frozenset[Index]) -> Jet:
+    """The jet of an independent variable: derivative one along its own axis."""
+    zero = _zero(keep)
+    unit = tuple(int(i == axis) for i in range(len(zero)))
+    streams = {zero: value}
+    if unit in keep:
+        streams[unit] = jnp.ones_like(value)
+    return Jet(streams, keep)
+
+
+T = TypeVar("T", Array, Jet)
+
+# Functions of an array or a jet ---------------------------------------------------------------------------
+
+
+def linear(h: T, weight: Float[Array, "inputs outputs"], bias: Float[Array, " outputs"]) -> T:
+    """h @ weight + bias; the bias enters the value only. One matmul a stream is faster than a stacked one."""
+    if isinstance(h, Jet):
+        streams = {index: stream @ weight for index, stream in h.streams.items()}
+        zero = _zero(h.keep)
+        streams[zero] = streams[zero] + bias
+        return Jet(streams, h.keep)
+    return h @ weight + bias
+
+
+def tanh(h: T) -> T:
+    """tanh, elementwise."""
+    if not isinstance(h, Jet):
+        return jnp.tanh(h)
+
+    def derivatives(value: Array, order: int) -> list[Array]:
+        # From y' = 1 - y², differentiated n times by Leibniz.
+        y = [jnp.tanh(value)]
+        for n in range(order):
+            products = [math.comb(n, k) * y[k] * y[n - k] for k in range(n + 1)]
+            y.append((1.0 if n == 0 else 0.0) - sum(products[1:], products[0]))
+        return y
+
+    return elementwise(h, derivatives)
+
+
+def sin(h: T) -> T:
+    """Sine, elementwise."""
+    if not isinstance(h, Jet):
+        return jnp.sin(h)
+    return elementwise(h, lambda value, order: _cycle(jnp.sin(value), jnp.cos(value), order))
+
+
+def cos(h: T) -> T:
+    """Cosine, elementwise."""
+    if not isinstance(h, Jet):
+        return jnp.cos(h)
+    return elementwise(h, lambda value, order: _cycle(jnp.cos(value), -jnp.sin(value), order))
+
+
+def log(h: T) -> T:
+    """Natural logarithm, elementwise."""
+    if not isinstance(h, Jet):
+        return jnp.log(h)
+
+    def derivatives(value: Array, order: int) -> list[Array]:
+        powers = [(-1) ** (n - 1) * math.factorial(n - 1) * value**-n for n in range(1, order + 1)]
+        return [jnp.log(value), *powers]
+
+    return elementwise(h, derivatives)
+
+
+def _cycle(value: Array, slope: Array, order: int) -> list[Array]:
+    """Derivatives of a sine or cosine: value, slope, -value, -slope, value, ..."""
+    return [value, slope, -value, -slope][: order + 1] + [
+        (value, slope, -value, -slope)[n % 4] for n in range(4, order + 1)
+    ]
+
+
+def stack(jets: Sequence[Jet], keep: frozenset[Index], dtype: Any) -> Jet:
+    """Scalar jets stacked into one jet of a vector; an empty sequence gives an empty vector."""
+    if not jets:
+        return constant(jnp.zeros((0,), dtype), keep)
+    indices = {index for jet in jets for index in jet.streams}
+    zeros = jnp.zeros((), dtype)
+    return Jet(
+        {index: jnp.stack([jet.streams.get(index, zeros) for jet in jets]) for index in indices},
+        keep,
+    )
+
+
+def concatenate(parts: Sequence[Any]) -> Any:
+    """Vectors, all arrays or all jets, joined end to end."""
+    if not isinstance(parts[0], Jet):
+        return jnp.concatenate(parts, axis=-1)
+    indices = {index for part in parts for index in part.streams}
+    return Jet(
+        {
+            index: jnp.concatenate([part.streams.get(index, jnp.zeros_like(part.value)) for part in parts], axis=-1)
+            for index in indices
+        },
+        parts[0].keep,
+    )
+
+
+def elementwise(jet: Jet, derivatives: Callable[[Array, int], list[Array]]) -> Jet:
+    """f(jet) by Faà di Bruno's formula; `derivatives(value, n)` returns f, f', ..., f^(n) at the value."""
+    zero = _zero(jet.keep)
+    terms = {
+        index: [(ways, blocks) for ways, blocks in _partitions(index) if all(block in jet.streams for block in blocks)]
+        for index in jet.keep
+        if index != zero
+    }
+    order = max((len(blocks) for rows in terms.values() for _, blocks in rows), default=0)
+    f = derivatives(jet.value, order)
+    streams = {zero: f[0]}
+    for index, rows in terms.items():
+        for ways, blocks in rows:
+            term = f[len(blocks)]
+            for block in blocks:
+                term = term * jet.streams[block]
+            term = term if ways == 1 else ways * term
+            streams[index] = streams[index] + term if index in streams else term
+    return Jet(streams, jet.keep)
+
+
+@cache
+def _partitions(index: Index) -> tuple[tuple[int, tuple[Index, ...]], ...]:
+    """Partitions of the differentiations in `index` into blocks, each with how often it occurs."""
+    axes = [axis for axis, order in enumerate(index) for _ in range(order)]
+    unit = [tuple(int(i == axis) for i in range(len(index))) for axis in axes]
+    found: list[list[Index]] = [[]]
+    for step in unit:
+        grown = []
+        for blocks in found:
+            grown.append([*blocks, step])
+            for i, block in enumerate(blocks):
+                larger = tuple(a + b for a, b in zip(block, step, strict=True))
+                grown.append([*blocks[:i], larger, *blocks[i + 1 :]])
+        found = grown
+    counted = Counter(tuple(sorted(blocks)) for blocks in found)
+    return tuple((ways, blocks) for blocks, ways in sorted(counted.items()))
+
+
+def compose(
+    function: Callable[..., dict[str, Array]], jets: Mapping[str, Jet], keep: frozenset[Index]
+) -> dict[str, Jet]:
+    """Jets of `function(**jets)` for any JAX function of scalars that returns a dict of scalars.
+
+    Each argument is replaced by its Taylor polynomial about the point, which has the same derivatives, and the
+    polynomial is differentiated forward. The arguments are scalars, so this is cheap beside a network.
+    """
+
+    def along(*offsets: Array) -> dict[str, Array]:
+        return function(**{name: _polynomial(jet, offsets) for name, jet in jets.items()})
+
+    return expand(along, keep, next(iter(jets.values())).value.dtype)
+
+
+def _polynomial(jet: Jet, offsets: Sequence[Array]) -> Array:
+    total = jet.value
+    for index, stream in jet.streams.items():
+        if any(index):
+            for offset, order in zip(offsets, index, strict=True):
+                if order:
+                    stream = stream * (offset**order / math.factorial(order))
+            total = total + stream
+    return total
+
+
+def expand(function: Callable[..., dict[str, Array]], keep: frozenset[Index], dtype: Any) -> dict[str, Jet]:
+    """Jets of `function(*offsets)` at zero offsets, by nested `jax.jvp`."""
+    partials: dict[Index, Callable[..., dict[str, Array]]] = {_zero(keep): function}
+    for index in sorted(keep, key=sum):
+        if any(index):
+            axis = next(i for i, order in enumerate(index) if order)
+            lower = tuple(order - int(i == axis) for i, order in enumerate(index))
+            partials[index] = _partial(partials[lower], axis)
+    origin = [jnp.zeros((), dtype)] * len(_zero(keep))
+    values = {index: partial(*origin) for index, partial in partials.items()}
+    names = values[_zero(keep)].keys()
+    return {name: Jet({index: values[index][name] for index in keep}, keep) for name in names}
+
+
+def _partial(function: Callable[..., dict[str, Array]], axis: int) -> Callable[..., dict[str, Array]]:
+    def derivative(*offsets: Array) -> dict[str, Array]:
+        def line(offset: Array) -> dict[str, Array]:
+            return function(*offsets[:axis], offset, *offsets[axis + 1 :])
+
+        return jax.jvp(line, (offsets[axis],), (jnp.ones_like(offsets[axis]),))[1]
+
+    return derivative
+
+
+# Names -----------------------------------------------------------------------------------------------------
+
+
+class Derivatives:
+    """What a residual sees as `d`: `d.u`, `d.u_t`, `d.v_xy`. Each name is looked up when it is asked for."""
+
+    def __init__(self, lookup: Callable[[str], Array]):
+        self._lookup = lookup
+
+    def __getattr__(self, name: str) -> Array:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._lookup(name)
+
+    __getitem__ = __getattr__
+
+
+def requested(function: Callable[[Derivatives], Any], parse: Callable[[str], Any]) -> list[str]:
+    """The derivative names that `function(d)` asks for, found by one abstract trace."""
+    names: dict[str, None] = {}
+
+    def record(name: str) -> Array:
+        parse(name)
+        names[name] = None
+        return jnp.zeros(())
+
+    jax.eval_shape(lambda: function(Derivatives(record)))
+    return list(names)
+
+
+@cache
+def parse_name(name: str, outputs: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, Index]:
+    """Split a derivative's name: "u_xxt" is ("u", (2, 1)) for the axes (x, t).
+
+    Axis names of several letters are found too ("u_x1x2"); underscores between them are allowed, and needed
+    where the name could be read in two ways.
+    """
+    if name in outputs:
+        return name, (0,) * len(axes)
+    heads = [output for output in outputs if name.startswith(output + "_")]
+    readings = {
+        (output, tuple(tokens.count(axis) for axis in axes))
+        for output in heads
+        for tokens in _tokens(name[len(output) + 1 :], axes)
+    }
+    if len(readings) == 1:
+        return readings.pop()
+    if readings:
+        raise ProblemError(
+            f"d.{name} can be read in {len(readings)} ways for the axes {', '.join(axes)}. "
+            "Put underscores between the axis names, or rename an axis."
+        )
+    if not heads:
+        raise ProblemError(
+            f"d.{name} is not an output or a derivative of one. The outputs are {', '.join(outputs)}; "
+            f"write d.{outputs[0]} or, say, d.{outputs[0]}_{axes[0]}."
+        )
+    raise ProblemError(
+        f"d.{name} differentiates {heads[0]} along {name[len(heads[0]) + 1 :]!r}, which is not made of axis "
+        f"names. The axes are {', '.join(axes)}."
+    )
+
+
+def _tokens(text: str, axes: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """All ways to read `text` as a row of axis names."""
+    if not text:
+        return [()]
+    found = []
+    for axis in axes:
+        if text.startswith(axis):
+            rest = text[len(axis) :]
+            if rest.startswith("_") and len(rest) > 1:
+                rest = rest[1:]
+            found += [(axis, *tail) for tail in _tokens(rest, axes)]
+    return found

@@ -1,0 +1,342 @@
+"""Named axes, boxes of them, grids and point samplers.
+
+Points are arrays of shape (points, axes), columns in the order of the box. Samplers run on the host in double
+precision and take an explicit `jax.random` key.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy.stats import qmc
+
+from clpinn import derivatives
+from clpinn.derivatives import Jet
+from clpinn.errors import DomainError, OutsideBoxWarning
+
+Sampler = Literal["sobol", "latin", "uniform", "grid"]
+Points = Float[np.ndarray, "points axes"]
+
+RESERVED = ("d", "raw", "self")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One named direction: an interval and the scale on which it is sampled and enters a network."""
+
+    low: float
+    high: float
+    scale: Literal["linear", "log", "periodic"] = "linear"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise DomainError(f"An axis needs finite bounds with low < high, but got low={self.low}, high={self.high}.")
+        if self.scale == "log" and self.low <= 0:
+            raise DomainError(
+                f"A log axis needs bounds above zero, but got low={self.low}. "
+                "Raise the lower bound, or use a linear axis."
+            )
+
+    def from_unit(self, unit: np.ndarray) -> np.ndarray:
+        """Map [0, 1] onto the axis, evenly on its scale."""
+        if self.scale == "log":
+            values = np.exp(np.log(self.low) + unit * np.log(self.high / self.low))
+        else:
+            values = self.low + unit * (self.high - self.low)
+        return np.clip(values, self.low, self.high)
+
+    def to_unit(self, values: np.ndarray) -> np.ndarray:
+        """Map the axis onto [0, 1], the inverse of `from_unit`."""
+        if self.scale == "log":
+            return np.log(np.asarray(values) / self.low) / np.log(self.high / self.low)
+        return (np.asarray(values) - self.low) / (self.high - self.low)
+
+    def spaced(self, count: int) -> np.ndarray:
+        """`count` values, even on the axis' scale, ends included (a periodic axis has only one end)."""
+        if count < 1:
+            raise DomainError(f"A grid needs at least one value on each axis, but got {count}.")
+        if count == 1:
+            return self.from_unit(np.array([0.5]))
+        return self.from_unit(np.linspace(0, 1, count, endpoint=self.scale != "periodic"))
+
+    def features(self, value: Jet) -> list[Jet]:
+        """Network inputs of a value: scaled to [-1, 1], or sine and cosine on a periodic axis."""
+        if self.scale == "log":
+            ends = math.log(self.low), math.log(self.high)
+            value = derivatives.log(value)
+        else:
+            ends = self.low, self.high
+        scaled = value * (2 / (ends[1] - ends[0])) + (-(ends[0] + ends[1]) / (ends[1] - ends[0]))
+        if self.scale == "periodic":
+            return [derivatives.sin(scaled * math.pi), derivatives.cos(scaled * math.pi)]
+        return [scaled]
+
+
+def log(low: float, high: float) -> Axis:
+    """An axis on a logarithmic scale."""
+    return Axis(low, high, "log")
+
+
+def periodic(low: float, high: float) -> Axis:
+    """A periodic axis: it enters a network as sine and cosine, so periodicity is exact."""
+    return Axis(low, high, "periodic")
+
+
+class Box:
+    """A product of named axes: `Box(x=(-1, 1), t=(0, 1))`, `Box(nu=log(0.01, 1))`."""
+
+    def __init__(self, **axes: Axis | tuple[float, float]):
+        self._axes: dict[str, Axis] = {}
+        for name, axis in axes.items():
+            if name in RESERVED:
+                raise DomainError(f"An axis cannot be called {name!r}: clpinn uses that name itself.")
+            try:
+                if not isinstance(axis, Axis):
+                    low, high = axis
+                    axis = Axis(float(low), float(high))
+                self._axes[name] = axis
+            except (TypeError, ValueError) as error:
+                if isinstance(error, DomainError):
+                    raise DomainError(f"Axis {name!r}: {error}") from None
+                raise DomainError(
+                    f"Axis {name!r} needs a pair (low, high), log(low, high) or periodic(low, high), but got {axis!r}."
+                ) from None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._axes)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return tuple(self._axes.values())
+
+    @property
+    def feature_count(self) -> int:
+        """How many network inputs the box gives: one an axis, two a periodic one."""
+        return sum(2 if axis.scale == "periodic" else 1 for axis in self.axes)
+
+    def __len__(self) -> int:
+        return len(self._axes)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._axes)
+
+    def __getitem__(self, name: str) -> Axis:
+        self.require([name])
+        return self._axes[name]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Box) and list(self._axes.items()) == list(other._axes.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._axes.items()))
+
+    def __repr__(self) -> str:
+        parts = []
+        for name, axis in self._axes.items():
+            interval = f"({axis.low:g}, {axis.high:g})"
+            parts.append(f"{name}={'' if axis.scale == 'linear' else axis.scale}{interval}")
+        return f"Box({', '.join(parts)})"
+
+    def require(self, names: Mapping[str, object] | list[str], complete: bool = False) -> None:
+        """Raise unless every name is an axis of this box (and, if `complete`, every axis is named)."""
+        unknown = [name for name in names if name not in self._axes]
+        if unknown:
+            raise DomainError(
+                f"Unknown axis {', '.join(map(repr, unknown))}. This box has {', '.join(self._axes) or 'no axes'}."
+            )
+        missing = [name for name in self._axes if name not in names]
+        if complete and missing:
+            raise DomainError(
+                f"No value for {', '.join(map(repr, missing))}. Give one for each of {', '.join(self._axes)}."
+            )
+
+    def outside(self, points: Points) -> list[str]:
+        """Names of the non-periodic axes on which some point lies outside the box (or is not finite)."""
+        points = np.asarray(points)
+        names = []
+        for column, (name, axis) in enumerate(self._axes.items()):
+            slack = 1e-6 * (axis.high - axis.low)
+            values = points[:, column]
+            inside = np.isfinite(values)
+            if axis.scale != "periodic":
+                inside &= (values >= axis.low - slack) & (values <= axis.high + slack)
+            if not inside.all():
+                names.append(name)
+        return names
+
+    def check(self, points: Points, forbid: bool = False) -> None:
+        """Warn, or raise if `forbid`, where a point lies outside the box; the message names the axis."""
+        for name in self.outside(points):
+            values = np.asarray(points)[:, self.names.index(name)]
+            axis = self._axes[name]
+            message = (
+                f"{name} is {values.min():g}{'' if values.size == 1 else f' to {values.max():g}'}, outside its "
+                f"box [{axis.low:g}, {axis.high:g}]. The problem is only stated inside; stay in the box, or "
+                "widen it and train again."
+            )
+            if forbid or not np.isfinite(values).all():
+                raise DomainError(message)
+            warnings.warn(message, OutsideBoxWarning, stacklevel=3)
+
+    def corners(self) -> Points:
+        """The corners of the box, shape (2**axes, axes)."""
+        ends = [(axis.low, axis.high) for axis in self.axes]
+        return np.array(list(product(*ends)), dtype=float)
+
+    def grid(self, **counts: int) -> "Grid":
+        """A regular grid with that many values on each axis, even on the axis' scale."""
+        self.require(counts, complete=True)
+        return Grid(**{name: axis.spaced(counts[name]) for name, axis in self._axes.items()})
+
+    def sample(self, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
+        """`count` points in the box: scrambled Sobol, Latin hypercube, uniform random or a regular grid."""
+        if count < 1:
+            raise DomainError(f"A sampler needs at least one point to draw, but got {count}.")
+        if len(self) == 0:
+            return np.zeros((count, 0))
+        generator = _generator(key)
+        if sampler == "sobol":
+            engine = qmc.Sobol(len(self), scramble=True, rng=generator)
+            unit = engine.random_base2(math.ceil(math.log2(count)))[:count]
+        elif sampler == "latin":
+            unit = qmc.LatinHypercube(len(self), rng=generator).random(count)
+        elif sampler == "uniform":
+            unit = generator.random((count, len(self)))
+        elif sampler == "grid":
+            side: int = round(count ** (1 / len(self)))
+            if side ** len(self) != count:
+                raise DomainError(
+                    f"A regular grid over {len(self)} axes needs a count that is a power of {len(self)}, but got "
+                    f"{count}. The nearest is {side ** len(self)}."
+                )
+            return self.grid(**dict.fromkeys(self.names, side)).points
+        else:
+            raise DomainError(f"Unknown sampler {sampler!r}. Use sobol, latin, uniform or grid.")
+        return np.stack([axis.from_unit(unit[:, i]) for i, axis in enumerate(self.axes)], axis=1)
+
+    def without(self, names: list[str]) -> "Box":
+        """The box with some axes left out."""
+        self.require(names)
+        return Box(**{name: axis for name, axis in self._axes.items() if name not in names})
+
+
+def _generator(key: jax.Array) -> np.random.Generator:
+    """A NumPy generator driven by a JAX key."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
+
+
+class Grid:
+    """A tensor grid: one array of values for each named axis."""
+
+    def __init__(self, **values: ArrayLike):
+        self.values = {name: np.asarray(v, dtype=float) for name, v in values.items()}
+        for name, array in self.values.items():
+            if array.ndim != 1 or array.size == 0:
+                raise DomainError(f"Grid axis {name!r} needs a non-empty row of values, but got shape {array.shape}.")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(array) for array in self.values.values())
+
+    @property
+    def points(self) -> Points:
+        """All points, shape (points, axes), the last axis running fastest."""
+        if not self.values:
+            return np.zeros((1, 0))
+        mesh = np.meshgrid(*self.values.values(), indexing="ij")
+        return np.stack([axis.ravel() for axis in mesh], axis=1)
+
+    def __len__(self) -> int:
+        return math.prod(self.shape)
+
+
+# Where a condition holds ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class At:
+    """The part of a box where some axes have a fixed value, e.g. t = 0."""
+
+    fixed: tuple[tuple[str, float], ...]
+
+    def sample(self, box: Box, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
+        """`count` points; a single point where no axis is left free."""
+        fixed = dict(self.fixed)
+        box.require(fixed)
+        free = box.without(list(fixed))
+        drawn = free.sample(count if len(free) else 1, key, sampler)
+        columns = {name: drawn[:, i] for i, name in enumerate(free.names)}
+        points = [columns.get(name, np.full(len(drawn), fixed.get(name))) for name in box]
+        points = np.stack(points, axis=1)
+        box.check(points, forbid=True)
+        return points
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Both faces of the named axes, points shared out by the measure of each face."""
+
+    names: tuple[str, ...]
+
+    def sample(self, box: Box, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
+        """`count` points, at least one a face."""
+        box.require(list(self.names))
+        faces = [(name, end) for name in self.names for end in (box[name].low, box[name].high)]
+        measure = [
+            math.prod(axis.high - axis.low for other, axis in zip(box, box.axes) if other != name) for name, _ in faces
+        ]
+        if count < len(faces):
+            raise DomainError(f"{len(faces)} faces need at least as many points, but got {count}. Ask for more points.")
+        edges = np.round(np.cumsum([0, *measure]) / sum(measure) * count).astype(int)
+        keys = jax.random.split(key, len(faces))
+        return np.concatenate(
+            [
+                At(((name, end),)).sample(box, max(1, int(share)), face_key, sampler)
+                for (name, end), share, face_key in zip(faces, np.diff(edges), keys)
+            ]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Interior:
+    """Where the residual holds: points drawn in the whole box, plus fixed anchors of the user's choice."""
+
+    points: int = 2500
+    sampler: Sampler = "sobol"
+    anchors: Points | None = None
+
+    @property
+    def count(self) -> int:
+        return self.points + (0 if self.anchors is None else len(self.anchors))
+
+    def sample(self, box: Box, key: jax.Array) -> Points:
+        """`count` points, the anchors last."""
+        drawn = box.sample(self.points, key, self.sampler)
+        if self.anchors is None:
+            return drawn
+        anchors = np.asarray(self.anchors, dtype=float)
+        if anchors.ndim != 2 or anchors.shape[1] != len(box):
+            raise DomainError(
+                f"Anchors need the shape (points, {len(box)}), one column for each of {', '.join(box)}, but got "
+                f"{anchors.shape}."
+            )
+        box.check(anchors, forbid=True)
+        return np.concatenate([drawn, anchors])
+
+
+def at(**fixed: float) -> At:
+    """Where the named axes have these values: `at(t=0)`."""
+    return At(tuple((name, float(value)) for name, value in fixed.items()))
+
+
+def boundary(*names: str) -> Boundary:
+    """Both faces of the named axes: `boundary("x")`, `boundary("x", "y")`."""
+    return Boundary(names)

@@ -1,0 +1,195 @@
+"""Errors of a network against a problem's reference, over the problem's grid of thetas.
+
+Reference solutions are for evaluation only: nothing here is called by training, selection or stopping.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from clpinn.domain import Points
+from clpinn.errors import ProblemError
+from clpinn.problem import Network, Problem, residuals, validate, values
+from clpinn.references import Progress, reference_at, reference_table
+
+CHUNK = 16384
+"""Points evaluated at once; bounds memory whatever the grids."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one output, one entry a theta."""
+
+    mse: Float[np.ndarray, " thetas"]
+    rel_l2: Float[np.ndarray, " thetas"]
+    """NaN where the reference vanishes, and left out of the macro and worst figures."""
+    max_abs: Float[np.ndarray, " thetas"]
+    defined: np.ndarray
+    """Where the reference does not vanish, so that a relative error exists."""
+
+    def summary(self) -> dict[str, float]:
+        relative = self.rel_l2[self.defined]
+        return {
+            "mse": _mean(self.mse),
+            "rel_l2_macro": _mean(relative),
+            "rel_l2_worst": _largest(relative),
+            "max_abs": _largest(self.max_abs),
+        }
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What an evaluation found, by theta. `outputs` is empty where the problem has no reference."""
+
+    parameters: tuple[str, ...]
+    thetas: Points
+    outputs: Mapping[str, Errors]
+    res_pde: Float[np.ndarray, " thetas"]
+    """Mean absolute residual of the equations (Res-PDE)."""
+
+    def summary(self) -> dict[str, Any]:
+        """Macro and worst figures by output, as plain numbers; non-finite ones stay visible."""
+        return {
+            "thetas": len(self.thetas),
+            "res_pde_macro": _mean(self.res_pde),
+            "outputs": {name: errors.summary() for name, errors in self.outputs.items()},
+        }
+
+    def table(self) -> list[dict[str, float]]:
+        """One row a theta."""
+        rows = []
+        for i, theta in enumerate(self.thetas):
+            row = {name: float(value) for name, value in zip(self.parameters, theta)}
+            for name, errors in self.outputs.items():
+                row[f"mse_{name}"] = float(errors.mse[i])
+                row[f"rel_l2_{name}"] = float(errors.rel_l2[i])
+                row[f"max_abs_{name}"] = float(errors.max_abs[i])
+            row["res_pde"] = float(self.res_pde[i])
+            rows.append(row)
+        return rows
+
+
+def evaluate(
+    problem: Problem,
+    network: Network,
+    thetas: Points | None = None,
+    progress: Progress | None = None,
+) -> Metrics:
+    """Errors on the evaluation grid at the candidates, or at thetas of your choice (rows, parameters)."""
+    validate(problem)
+    points = problem.evaluation.points
+    table = None
+    if thetas is None:
+        thetas = problem.candidates.points
+        table = reference_table(problem, progress) if problem.reference is not None else None
+    thetas = np.atleast_2d(np.asarray(thetas, dtype=float))
+    if thetas.shape[1] != len(problem.parameters):
+        raise ProblemError(
+            f"Thetas need {len(problem.parameters)} columns ({', '.join(problem.parameters)}), but got the shape "
+            f"{thetas.shape}."
+        )
+    problem.parameters.check(thetas)
+
+    collected: dict[str, list[tuple[float, float, float, bool]]] = {name: [] for name in problem.outputs}
+    res_pde = []
+    with jax.enable_x64(_dtype(network) == jnp.float64):
+        for i, theta in enumerate(thetas):
+            predicted, residual = _predict(problem, network, points, theta)
+            res_pde.append(residual)
+            if problem.reference is not None:
+                exact = reference_at(problem, points, theta) if table is None else table[i]
+                for name, u, v in zip(problem.outputs, predicted, exact):
+                    collected[name].append(_errors(u, v))
+            if progress:
+                progress("errors", i + 1, len(thetas))
+    outputs = {name: Errors(*map(np.array, zip(*rows))) for name, rows in collected.items() if rows}
+    return Metrics(problem.parameters.names, thetas, outputs, np.array(res_pde))
+
+
+def _errors(predicted: np.ndarray, exact: np.ndarray) -> tuple[float, float, float, bool]:
+    difference = predicted - exact
+    norm = float(np.linalg.norm(exact))
+    # A NaN prediction gives a NaN error, as it should.
+    relative = float(np.linalg.norm(difference)) / norm if norm > 0 else np.nan
+    return float(np.mean(difference**2)), relative, float(np.max(np.abs(difference))), norm > 0
+
+
+def _predict(
+    problem: Problem, network: Network, points: Points, theta: np.ndarray
+) -> tuple[Float[np.ndarray, "outputs points"], float]:
+    """Outputs at the points and the mean absolute residual, chunk by chunk."""
+    dtype = _dtype(network)
+    at = jnp.asarray(theta, dtype)
+    outputs, total, rows = [], 0.0, 0
+    for start in range(0, len(points), CHUNK):
+        found, residual = _chunk(problem, network, jnp.asarray(points[start : start + CHUNK], dtype), at)
+        outputs.append(np.asarray(found, dtype=float))
+        total += float(np.sum(np.abs(np.asarray(residual, dtype=float))))
+        rows += residual.size
+    return np.concatenate(outputs, axis=1), total / rows
+
+
+@eqx.filter_jit
+def _chunk(problem: Problem, network: Network, x: Array, theta: Array) -> tuple[Array, Array]:
+    found = jax.vmap(lambda point: values(problem, network, point, theta))(x)
+    residual = jax.vmap(lambda point: residuals(problem, network, point, theta))(x)
+    return jnp.stack([found[name] for name in problem.outputs]), jnp.stack(list(residual.values()))
+
+
+def _dtype(network: Network) -> Any:
+    leaves = [leaf for leaf in jax.tree.leaves(network) if eqx.is_inexact_array(leaf)]
+    return leaves[0].dtype if leaves else jnp.float32
+
+
+def _mean(entries: np.ndarray) -> float:
+    return float(np.mean(entries)) if len(entries) else float("nan")
+
+
+def _largest(entries: np.ndarray) -> float:
+    return float(np.max(entries)) if len(entries) else float("nan")
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Mean and population SD of one figure over seeds; non-finite runs are listed apart."""
+
+    mean: float
+    sd: float
+    seeds: tuple[int, ...]
+    non_finite: tuple[int, ...]
+
+
+def aggregate(figures: Mapping[int, float]) -> Aggregate:
+    """Aggregate a figure given by seed."""
+    finite = {seed: value for seed, value in figures.items() if np.isfinite(value)}
+    found = np.array(list(finite.values()))
+    return Aggregate(
+        mean=_mean(found),
+        sd=float(np.std(found)) if len(found) else float("nan"),
+        seeds=tuple(finite),
+        non_finite=tuple(seed for seed in figures if seed not in finite),
+    )
+
+
+def reference_residual(problem: Problem, key: Array, points: int = 200) -> dict[str, float] | None:
+    """Largest residual of the equations when the reference itself is put in, by name: a check for typing errors.
+
+    Needs a reference written with jax.numpy; None where there is none that JAX can trace.
+    """
+    if problem.reference is None:
+        return None
+    keys = jax.random.split(key)
+    x = problem.coordinates.sample(points, keys[0])
+    thetas = problem.parameters.sample(points, keys[1])
+    with jax.enable_x64(True):
+        try:
+            found = jax.vmap(lambda a, b: residuals(problem, None, a, b))(jnp.asarray(x), jnp.asarray(thetas))
+        except jax.errors.TracerArrayConversionError:
+            return None
+        return {name: float(jnp.max(jnp.abs(value))) for name, value in found.items()}

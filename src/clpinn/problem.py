@@ -1,0 +1,444 @@
+"""A PDE family: `Problem`, its soft conditions and measured data, and what a network means for them.
+
+A problem is a description; it holds no state. The functions at the end evaluate it at one point with one theta,
+for any network, and are meant to be mapped with `jax.vmap`:
+
+    values(problem, network, x, theta)                 the outputs, by name
+    residuals(problem, network, x, theta)              the equation's residuals, by name
+    condition_residuals(problem, condition, ...)       those of a soft condition
+
+Here x holds the coordinates of the box (shape (coordinates,)) and theta the parameters (shape (parameters,)).
+A network is a callable (coordinate features, parameter features) -> raw outputs that accepts arrays and jets.
+None in its place stands for the problem's own reference, if that is written with jax.numpy.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+
+from clpinn import derivatives
+from clpinn.derivatives import Derivatives, Index, Jet
+from clpinn.domain import At, Boundary, Box, Grid, Interior, Points, Sampler
+from clpinn.errors import ProblemError
+
+Scalar = Float[Array, ""]
+Network = Callable[[Any, Any], Any] | None
+
+# Values on each axis of a default candidate grid, by the number of parameters: at most about 1300 tasks.
+CANDIDATES = {0: 1, 1: 100, 2: 20, 3: 8, 4: 6, 5: 4, 6: 3}
+# Values on each axis of a default evaluation grid, by the number of coordinates: about 10,000 points.
+EVALUATION = {1: 1000, 2: 100, 3: 25, 4: 10}
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A soft condition: residual(d, **named) is to vanish at `points` points of the region `on`.
+
+    The residual is written for one point with the same named derivatives as the equation and returns a scalar, or
+    a dict of scalars. Its mean square enters the loss with `weight`.
+    """
+
+    name: str
+    residual: Callable[..., Any]
+    on: At | Boundary
+    points: int
+    weight: float = 1.0
+    sampler: Sampler = "sobol"
+
+    def sample(self, box: Box, key: jax.Array) -> Points:
+        return self.on.sample(box, self.points, key, self.sampler)
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Measured values: outputs by name at coordinates and parameters by name, arrays of one length.
+
+    `Data("sensors", at={"x": ..., "t": ..., "nu": ...}, values={"u": ...})`. The residual is output minus value.
+    """
+
+    name: str
+    at: Mapping[str, ArrayLike] = field(repr=False)
+    values: Mapping[str, ArrayLike] = field(repr=False)
+    weight: float = 1.0
+
+
+def _default_candidates(problem: "Problem") -> Grid:
+    side = CANDIDATES.get(len(problem.parameters), 2)
+    return problem.parameters.grid(**dict.fromkeys(problem.parameters, side))
+
+
+def _default_evaluation(problem: "Problem") -> Grid:
+    side = EVALUATION.get(len(problem.coordinates), 6)
+    return problem.coordinates.grid(**dict.fromkeys(problem.coordinates, side))
+
+
+class Problem:
+    """Inherit, name the axes and outputs, write the residual. Everything else is optional.
+
+    `residual(self, d, ...)`: the equation at one point. The other arguments are coordinates and parameters, taken
+        by name; leave out those you do not need. Returns a scalar, or a dict of scalars for several equations.
+    `constrain(self, raw, ...)`: hard conditions. `raw` is the network's output, a scalar, or a dict by name where
+        there are several outputs; returns the same.
+    `place(self, ...)`: coordinates mapped by parameters. Takes the coordinates of the box and the parameters,
+        returns the physical coordinates as a dict with the same names. Points are drawn in the box; residuals,
+        conditions and references see physical coordinates, and derivatives are taken along those.
+    `conditions`: a tuple of soft `Condition` and `Data`.
+    `prior(self, ...)`: how much a task weighs, as a positive function of the parameters.
+    `reference(self, ...)`: the solution, for evaluation only. Takes arrays of all coordinates and parameters,
+        broadcasts, returns a dict by output.
+    """
+
+    coordinates: Box
+    parameters: Box = Box()
+    outputs: tuple[str, ...] = ("u",)
+    conditions: tuple[Condition | Data, ...] = ()
+    interior: Interior = Interior()
+    # The thetas that task selection draws from and evaluation reports on, and the coordinates where errors are
+    # measured. A grid by default; put another in its place.
+    candidates: Grid = property(_default_candidates)  # pyright: ignore[reportAssignmentType]
+    evaluation: Grid = property(_default_evaluation)  # pyright: ignore[reportAssignmentType]
+
+    # For people: the equation as text and where the reference comes from.
+    equation: str = ""
+    reference_kind: str = ""
+    # References of a problem with a version are kept on disk; raise it when the reference changes.
+    reference_version: int | None = None
+
+    residual: Callable[..., Any]
+    constrain: Callable[..., Any] | None = None
+    place: Callable[..., Any] | None = None
+    prior: Callable[..., Any] | None = None
+    reference: Callable[..., Any] | None = None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Coordinates, then parameters: what derivatives can be taken along."""
+        return (*self.coordinates.names, *self.parameters.names)
+
+
+# A problem and a network at one point -----------------------------------------------------------------------
+
+
+def values(
+    problem: Problem, network: Network, x: Float[Array, " coordinates"], theta: Float[Array, " parameters"]
+) -> dict[str, Scalar]:
+    """The outputs at one point, by name."""
+    keep = frozenset({(0,) * len(problem.axes)})
+    outputs, _ = fields(problem, network, x, theta, keep)
+    return {name: jet.value for name, jet in outputs.items()}
+
+
+def named_derivatives(
+    problem: Problem, network: Network, x: Array, theta: Array, names: list[str]
+) -> dict[str, Scalar]:
+    """Derivatives at one point, by name ("u_xx", or "u_nu" along a parameter)."""
+    parsed = {name: _parse(problem, name) for name in names}
+    keep = derivatives.closure(index for _, index in parsed.values())
+    outputs, _ = fields(problem, network, x, theta, keep)
+    zero = jnp.zeros((), x.dtype)
+    return {name: outputs[output].streams.get(index, zero) for name, (output, index) in parsed.items()}
+
+
+def residuals(problem: Problem, network: Network, x: Array, theta: Array) -> dict[str, Scalar]:
+    """The equation's residuals at one point, by name; a single one is called "residual"."""
+    return _evaluate(problem, problem.residual, "residual", "residual", network, x, theta)
+
+
+def condition_residuals(
+    problem: Problem, condition: Condition, network: Network, x: Array, theta: Array
+) -> dict[str, Scalar]:
+    """A soft condition's residuals at one point, by name; a single one has the condition's name."""
+    where = f"condition {condition.name!r}"
+    return _evaluate(problem, condition.residual, where, condition.name, network, x, theta)
+
+
+def _evaluate(
+    problem: Problem,
+    function: Callable[..., Any],
+    where: str,
+    name: str,
+    network: Network,
+    x: Array,
+    theta: Array,
+) -> dict[str, Scalar]:
+    zero = jnp.zeros((), x.dtype)
+
+    def ask(d: Derivatives, point: dict[str, Array]) -> Any:
+        return call_by_name(function, where, point, d)
+
+    names = derivatives.requested(
+        lambda d: ask(d, dict.fromkeys(problem.axes, zero)), lambda text: _parse(problem, text)
+    )
+    parsed = {text: _parse(problem, text) for text in names}
+    keep = derivatives.closure([(0,) * len(problem.axes), *(index for _, index in parsed.values())])
+    outputs, point = fields(problem, network, x, theta, keep)
+
+    def lookup(text: str) -> Array:
+        output, index = parsed[text]
+        return outputs[output].streams.get(index, zero)
+
+    return _as_scalars(ask(Derivatives(lookup), point), where, name)
+
+
+def fields(
+    problem: Problem, network: Network, x: Array, theta: Array, keep: frozenset[Index]
+) -> tuple[dict[str, Jet], dict[str, Array]]:
+    """Jets of the outputs along coordinates and parameters, and the point's physical coordinates and theta."""
+    point, boxed = _variables(problem, x, theta, keep)
+    values = {name: jet.value for name, jet in point.items()}
+    if network is None:
+        return _reference_fields(problem, point, keep), values
+
+    def features(box: Box) -> Jet:
+        jets = [jet for name, axis in zip(box, box.axes, strict=True) for jet in axis.features(boxed[name])]
+        return derivatives.stack(jets, keep, x.dtype)
+
+    raw = network(features(problem.coordinates), features(problem.parameters))
+    outputs = {name: raw[i] for i, name in enumerate(problem.outputs)}
+    if problem.constrain is not None:
+        outputs = _constrained(problem, outputs, point, keep)
+    return outputs, values
+
+
+def _reference_fields(problem: Problem, point: dict[str, Jet], keep: frozenset[Index]) -> dict[str, Jet]:
+    if problem.reference is None:
+        raise ProblemError(f"{type(problem).__name__} has no reference.")
+    reference = problem.reference
+    return derivatives.compose(lambda **named: call_by_name(reference, "reference", named), point, keep)
+
+
+def _variables(
+    problem: Problem, x: Array, theta: Array, keep: frozenset[Index]
+) -> tuple[dict[str, Jet], dict[str, Jet]]:
+    """Jets of the physical coordinates and parameters, and of the box coordinates as functions of them."""
+    given = dict(zip(problem.axes, (*x, *theta), strict=True))
+    if problem.place is None:
+        point = {name: derivatives.variable(given[name], i, keep) for i, name in enumerate(problem.axes)}
+        return point, point
+    physical = placed(problem, given)
+    point = {
+        name: derivatives.variable(physical.get(name, given[name]), i, keep) for i, name in enumerate(problem.axes)
+    }
+    names = problem.coordinates.names
+    parameters = {name: given[name] for name in problem.parameters}
+
+    def place(box_point: Array, parameters: Mapping[str, Array]) -> Array:
+        moved = placed(problem, {**dict(zip(names, box_point, strict=True)), **parameters})
+        return jnp.stack([moved[name] for name in names])
+
+    # The box point as a function of the physical one, by chord iterations from the known solution. Each makes one
+    # more order of its Taylor series exact, so as many as the highest order asked for are enough.
+    inverse = jnp.linalg.inv(jax.jacfwd(place)(x, parameters))
+    target = jnp.stack([physical[name] for name in names])
+
+    def box_point(*offsets: Array) -> dict[str, Array]:
+        moved = {name: parameters[name] + offsets[len(names) + i] for i, name in enumerate(problem.parameters)}
+        goal = target + jnp.stack(offsets[: len(names)])
+        found = x
+        for _ in range(max(sum(index) for index in keep)):
+            found = found - inverse @ (place(found, moved) - goal)
+        return dict(zip(names, found, strict=True))
+
+    boxed = derivatives.expand(box_point, keep, x.dtype)
+    return point, {**{name: point[name] for name in problem.parameters}, **boxed}
+
+
+def placed(problem: Problem, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Physical coordinates of a point of the box; the box coordinates themselves where nothing moves them."""
+    if problem.place is None:
+        return {name: given[name] for name in problem.coordinates}
+    moved = call_by_name(problem.place, "place", given)
+    if not isinstance(moved, dict) or set(moved) != set(problem.coordinates):
+        got = sorted(moved) if isinstance(moved, dict) else type(moved).__name__
+        raise ProblemError(
+            f"place must return a dict with the keys {', '.join(problem.coordinates)}, but returned {got}."
+        )
+    return moved
+
+
+def _constrained(
+    problem: Problem, raw: dict[str, Jet], point: dict[str, Jet], keep: frozenset[Index]
+) -> dict[str, Jet]:
+    """The hard transform, differentiated along with the network's streams."""
+    assert problem.constrain is not None
+    constrain, single = problem.constrain, len(problem.outputs) == 1
+
+    def transform(**arguments: Array) -> dict[str, Array]:
+        inputs = {name: arguments[f"raw {name}"] for name in problem.outputs}
+        place = {name: arguments[name] for name in point}
+        result = call_by_name(constrain, "constrain", place, inputs[problem.outputs[0]] if single else inputs)
+        if single and not isinstance(result, dict):
+            result = {problem.outputs[0]: result}
+        if not isinstance(result, dict) or set(result) != set(problem.outputs):
+            got = sorted(result) if isinstance(result, dict) else type(result).__name__
+            raise ProblemError(
+                f"constrain must return a dict with the keys {', '.join(problem.outputs)}, but returned {got}."
+            )
+        return _as_scalars(result, "constrain", "")
+
+    arguments = {f"raw {name}": jet for name, jet in raw.items()} | point
+    return derivatives.compose(transform, arguments, keep)
+
+
+def _parse(problem: Problem, name: str) -> tuple[str, Index]:
+    return derivatives.parse_name(name, tuple(problem.outputs), problem.axes)
+
+
+def _as_scalars(result: Any, where: str, name: str) -> dict[str, Scalar]:
+    """One scalar or a dict of scalars, as a dict."""
+    named = result if isinstance(result, dict) else {name: result}
+    for key, value in named.items():
+        shape = jnp.shape(value)
+        if shape != ():
+            label = f"{where} [{key!r}]" if isinstance(result, dict) else where
+            raise ProblemError(
+                f"{label} must return a scalar, or a dict of scalars, but returned the shape {shape}. It is "
+                "written for one point: use the named arguments as scalars and return one number for each equation."
+            )
+    return {key: jnp.asarray(value) for key, value in named.items()}
+
+
+def call_by_name(function: Callable[..., Any], where: str, available: Mapping[str, Any], *leading: Any) -> Any:
+    """Call a user's function with the leading arguments and whatever else its signature names."""
+    signature = list(inspect.signature(function).parameters.values())
+    if len(signature) < len(leading):
+        raise ProblemError(f"{where} must take {len(leading)} argument(s) before the named ones.")
+    arguments = {}
+    for parameter in signature[len(leading) :]:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return function(*leading, **available)
+        if parameter.name in available:
+            arguments[parameter.name] = available[parameter.name]
+        elif parameter.default is parameter.empty:
+            raise ProblemError(
+                f"{where} asks for {parameter.name!r}, which is neither a coordinate nor a parameter. "
+                f"It may ask for {', '.join(available)}."
+            )
+    return function(*leading, **arguments)
+
+
+# Physical coordinates and measured data ---------------------------------------------------------------------
+
+
+def box_points(problem: Problem, physical: Points, thetas: Points) -> Points:
+    """Box coordinates of physical points, one theta a row: the inverse of `place`, by Newton's method."""
+    if problem.place is None:
+        return np.asarray(physical, dtype=float)
+    names = problem.coordinates.names
+
+    def place(x: Array, theta: Array) -> Array:
+        moved = placed(problem, dict(zip(problem.axes, (*x, *theta), strict=True)))
+        return jnp.stack([moved[name] for name in names])
+
+    def solve(target: Array, theta: Array) -> tuple[Array, Array]:
+        def step(_: int, x: Array) -> Array:
+            return x - jnp.linalg.solve(jax.jacfwd(place)(x, theta), place(x, theta) - target)
+
+        middle = jnp.asarray([axis.from_unit(np.array(0.5)) for axis in problem.coordinates.axes])
+        x = jax.lax.fori_loop(0, 30, step, middle)
+        return x, jnp.max(jnp.abs(place(x, theta) - target))
+
+    with jax.enable_x64(True):
+        x, misfit = jax.jit(jax.vmap(solve))(jnp.asarray(physical, float), jnp.asarray(thetas, float))
+    scale = max(1.0, float(np.max(np.abs(physical), initial=0.0)))
+    failed = ~(np.asarray(misfit) <= 1e-9 * scale)
+    if failed.any():
+        raise ProblemError(
+            f"place could not be inverted at {int(failed.sum())} of {len(failed)} points, the first at "
+            f"{np.asarray(physical)[failed][0].tolist()}. It must map the box one to one for every theta."
+        )
+    return np.asarray(x)
+
+
+def data_points(problem: Problem, data: Data) -> tuple[Points, Points, dict[str, np.ndarray]]:
+    """A data condition as box coordinates (rows, coordinates), thetas (rows, parameters) and values by output."""
+    columns = {name: np.atleast_1d(np.asarray(v, dtype=float)) for name, v in data.at.items()}
+    measured = {name: np.atleast_1d(np.asarray(v, dtype=float)) for name, v in data.values.items()}
+    missing = [name for name in problem.axes if name not in columns]
+    unknown = [name for name in columns if name not in problem.axes]
+    strange = [name for name in measured if name not in problem.outputs]
+    if missing or unknown or strange or not measured:
+        raise ProblemError(
+            f"Data {data.name!r} needs values of some of {', '.join(problem.outputs)} at all of "
+            f"{', '.join(problem.axes)}, but got values of {', '.join(measured) or 'nothing'} at "
+            f"{', '.join(columns) or 'nothing'}."
+        )
+    lengths = {name: array.shape for name, array in (columns | measured).items()}
+    if len(set(lengths.values())) != 1 or any(len(shape) != 1 for shape in lengths.values()):
+        raise ProblemError(f"Data {data.name!r} needs arrays of one length, but got {lengths}.")
+    if not all(np.isfinite(array).all() for array in (columns | measured).values()):
+        raise ProblemError(f"Data {data.name!r} holds a value that is not finite. Leave that row out.")
+    rows = len(next(iter(columns.values())))
+    thetas = np.stack([columns[name] for name in problem.parameters], axis=1) if len(problem.parameters) else None
+    thetas = np.zeros((rows, 0)) if thetas is None else thetas
+    physical = np.stack([columns[name] for name in problem.coordinates], axis=1)
+    return box_points(problem, physical, thetas), thetas, measured
+
+
+# Checking a problem -----------------------------------------------------------------------------------------
+
+
+def validate(problem: Problem) -> None:
+    """Raise a ProblemError that says what is wrong, if anything is. Traces the equation; computes nothing."""
+    kind = type(problem).__name__
+    if not isinstance(problem, Problem):
+        what = f"the class {problem.__name__}" if isinstance(problem, type) else repr(problem)
+        raise ProblemError(f"Expected an instance of clpinn.Problem, but got {what}.")
+    for name in ("coordinates", "residual"):
+        if not hasattr(problem, name):
+            raise ProblemError(f"{kind} has no {name}. A problem needs coordinates, outputs and a residual.")
+    for name in ("coordinates", "parameters"):
+        if not isinstance(getattr(problem, name), Box):
+            raise ProblemError(f"{kind}.{name} must be a clpinn.Box, but is {getattr(problem, name)!r}.")
+    if len(problem.coordinates) == 0:
+        raise ProblemError(f"{kind}.coordinates has no axes. Give at least one, e.g. Box(x=(0, 1)).")
+    outputs = problem.outputs
+    if not isinstance(outputs, tuple) or not outputs or not all(isinstance(o, str) for o in outputs):
+        raise ProblemError(f'{kind}.outputs must be a tuple of names such as ("u",), but is {outputs!r}.')
+    names = [*problem.axes, *outputs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ProblemError(f"{kind} uses the name {', '.join(twice)} twice. Axes and outputs need names of their own.")
+    problem.parameters.require(problem.candidates.values, complete=True)
+    problem.coordinates.require(problem.evaluation.values, complete=True)
+
+    x, theta = jnp.zeros(len(problem.coordinates)), jnp.zeros(len(problem.parameters))
+    inputs = problem.coordinates.feature_count + problem.parameters.feature_count
+    weight, bias = jnp.zeros((inputs, len(outputs))), jnp.zeros(len(outputs))
+
+    def network(coordinates: Jet, parameters: Jet) -> Jet:
+        return derivatives.linear(derivatives.concatenate([coordinates, parameters]), weight, bias)
+
+    jax.eval_shape(lambda: residuals(problem, network, x, theta))
+    seen: list[str] = []
+    for condition in problem.conditions:
+        if condition.name in seen:
+            raise ProblemError(f"{kind} has two conditions called {condition.name!r}. Rename one.")
+        seen.append(condition.name)
+        if not condition.weight > 0:
+            raise ProblemError(f"Condition {condition.name!r} needs a weight above zero, but got {condition.weight}.")
+        if isinstance(condition, Data):
+            data_points(problem, condition)
+        else:
+            jax.eval_shape(lambda c=condition: condition_residuals(problem, c, network, x, theta))
+            condition.sample(problem.coordinates, jax.random.key(0))
+    for corner in problem.parameters.corners():
+        weight_there = task_prior(problem, corner)
+        if not (np.isfinite(weight_there) and weight_there > 0):
+            raise ProblemError(
+                f"{kind}.prior must be positive, but is {weight_there} at {dict(zip(problem.parameters, corner))}."
+            )
+
+
+def task_prior(problem: Problem, theta: Float[np.ndarray, " parameters"]) -> float:
+    """f_prior of a task; one where the problem has none."""
+    if problem.prior is None:
+        return 1.0
+    return float(call_by_name(problem.prior, "prior", dict(zip(problem.parameters, theta, strict=True))))

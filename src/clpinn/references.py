@@ -1,0 +1,151 @@
+"""Reference solutions over a problem's evaluation grid, kept on disk.
+
+A reference that takes a solver is computed once and kept in the user's cache directory (CLPINN_CACHE overrides
+it). A file carries its SHA-256; one that does not match is rebuilt, not trusted. It is written beside its place
+and moved there, so two processes at once at worst do the work twice.
+"""
+
+import hashlib
+import io
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from platformdirs import user_cache_path
+
+from clpinn.domain import Grid, Points
+from clpinn.errors import CacheError, ProblemError
+from clpinn.problem import Problem, call_by_name, placed
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many are done, and how many there are."""
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+def reference_at(
+    problem: Problem, points: Points, theta: Float[np.ndarray, " parameters"]
+) -> Float[np.ndarray, "outputs points"]:
+    """The reference at points of the box for one theta, in double precision, outputs in the problem's order."""
+    assert problem.reference is not None
+    given = dict(zip(problem.coordinates, np.asarray(points, dtype=float).T))
+    given |= dict(zip(problem.parameters, np.asarray(theta, dtype=float)))
+    with jax.enable_x64(True):
+        arguments = {name: given[name] for name in problem.parameters} | placed(problem, given)
+        found = call_by_name(problem.reference, "reference", arguments)
+        if not isinstance(found, dict) or set(found) != set(problem.outputs):
+            got = sorted(found) if isinstance(found, dict) else type(found).__name__
+            raise ProblemError(
+                f"reference must return a dict with the keys {', '.join(problem.outputs)}, but returned {got}."
+            )
+        rows = [np.broadcast_to(np.asarray(found[name], dtype=float), len(points)) for name in problem.outputs]
+    return np.stack(rows)
+
+
+def reference_table(problem: Problem, progress: Progress | None = None) -> Float[np.ndarray, "thetas outputs points"]:
+    """The reference at every candidate theta and evaluation point; from disk where the problem has a version."""
+    thetas, points = problem.candidates.points, problem.evaluation.points
+
+    def compute(table: np.ndarray) -> None:
+        for i, theta in enumerate(thetas):
+            table[i] = reference_at(problem, points, theta)
+            if progress:
+                progress("references", i + 1, len(thetas))
+
+    shape = (len(thetas), len(problem.outputs), len(points))
+    if problem.reference_version is None:
+        table = np.empty(shape)
+        compute(table)
+        return table
+    path = cache_folder() / f"{_name(problem)}.npy"
+    try:
+        return _read(path, shape)
+    except OSError:
+        pass  # not there, or not ours to read
+    except CacheError as error:
+        warnings.warn(f"{error} It is rebuilt.", stacklevel=2)
+    table = np.empty(shape)
+    compute(table)
+    try:
+        _write(path, table)
+    except OSError as error:
+        warnings.warn(f"The reference could not be kept in {path.parent}: {error}. Going on.", stacklevel=2)
+    return table
+
+
+def cache_folder() -> Path:
+    """Where references are kept."""
+    chosen = os.environ.get("CLPINN_CACHE")
+    return (Path(chosen) if chosen else user_cache_path("clpinn")) / "references"
+
+
+def _name(problem: Problem) -> str:
+    """A file name that changes with the problem's version, options and grids."""
+    digest = hashlib.sha256(repr(sorted(vars(problem).items())).encode())
+    for grid in (problem.candidates, problem.evaluation):
+        digest.update(_grid_bytes(grid))
+    return f"{type(problem).__name__}-v{problem.reference_version}-{digest.hexdigest()[:16]}"
+
+
+def _grid_bytes(grid: Grid) -> bytes:
+    return b"".join(name.encode() + values.tobytes() for name, values in grid.values.items())
+
+
+def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """A table mapped from a file, once its checksum holds."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        digest, left = hashlib.sha256(), size - _DIGEST
+        while left > 0:
+            block = file.read(min(left, 1 << 20))
+            if not block:
+                break
+            digest.update(block)
+            left -= len(block)
+        if size <= _DIGEST or digest.digest() != file.read():
+            raise CacheError(f"The cached reference {path} is damaged.")
+    table = np.load(path, mmap_mode="r", allow_pickle=False)
+    if table.shape != shape or table.dtype != np.float64:
+        raise CacheError(f"The cached reference {path} is not of this problem.")
+    return table
+
+
+def _write(path: Path, table: np.ndarray) -> None:
+    """Write beside the place and move, so that a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": table.dtype.str, "fortran_order": False, "shape": table.shape}
+    )
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            digest = hashlib.sha256()
+            for part in (header.getvalue(), *(row.tobytes() for row in table)):
+                digest.update(part)
+                file.write(part)
+            file.write(digest.digest())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def by_theta(
+    solve: Callable[..., Callable[..., np.ndarray]], coordinates: tuple, theta: tuple
+) -> Float[np.ndarray, "..."]:
+    """Values of solve(*theta)(*coordinates) for arrays that broadcast: one solve for each different theta."""
+    arrays = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (*coordinates, *theta)))
+    flat = np.stack([array.ravel() for array in arrays], axis=1)
+    axes = len(coordinates)
+    different, row = np.unique(flat[:, axes:], axis=0, return_inverse=True)
+    found = np.empty(len(flat))
+    for i, values in enumerate(different):
+        rows = row.ravel() == i
+        found[rows] = solve(*values)(*flat[rows, :axes].T)
+    return found.reshape(arrays[0].shape)

@@ -1,0 +1,1 @@
+"""Figures and, later, the HTML report: what a run shows to people."""

@@ -1,0 +1,56 @@
+"""The command line, as a user types it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def clpinn(*arguments, code=0):
+    done = subprocess.run([sys.executable, "-m", "clpinn", *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_help_and_no_arguments():
+    assert "problems" in clpinn("--help").stdout
+    assert "--plot" in clpinn("problems", "--help").stdout
+
+
+def test_problems_lists_all_five():
+    shown = clpinn("problems").stdout
+    for name in ("schaffer", "burgers", "allen_cahn", "kovasznay", "poisson_boltzmann", "u_t + u u_x = (nu/π) u_xx"):
+        assert name in shown
+    described = json.loads(clpinn("problems", "--json").stdout)
+    assert described["poisson_boltzmann"]["candidates"] == [6, 6, 6, 6]
+    assert described["burgers"]["parameters"]["nu"] == {"low": 0.01, "high": 1.0, "scale": "log"}
+
+
+def test_one_problem_with_a_picture(tmp_path):
+    picture = tmp_path / "new" / "burgers.png"
+    shown = clpinn("problems", "burgers", "--plot", str(picture)).stdout
+    assert "Cole-Hopf" in shown and "5300 interior" in shown
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_problem_of_ones_own(tmp_path):
+    picture = tmp_path / "channel.svg"
+    shown = clpinn("problems", "examples/channel.py:Channel", "--json", "--plot", str(picture)).stdout
+    described = json.loads(shown)["examples/channel.py:Channel"]
+    assert described["points_per_task"] == {"interior": 2500, "walls": 100, "inlet": 100}
+    assert described["equation"].startswith("Fully developed flow")
+    assert picture.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["problems", "heet"], "There is no problem called 'heet'. Use one of schaffer"),
+        (["problems", "nowhere.py:Heat"], "There is no file nowhere.py"),
+    ],
+)
+def test_bad_input_is_one_clear_message(arguments, message):
+    done = clpinn(*arguments, code=1)
+    assert message in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
+    assert done.stdout == ""

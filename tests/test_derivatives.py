@@ -1,0 +1,234 @@
+"""Streams against nested automatic differentiation and against closed forms."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clpinn as cl
+from clpinn import derivatives
+from clpinn.derivatives import Jet, closure, parse_name
+from clpinn.networks import FNN, ParamFNN, build
+
+
+class Everything(cl.Problem):
+    """Linear, periodic and log axes, two outputs, a hard transform that mixes them."""
+
+    coordinates = cl.Box(x=(-1, 2), phi=cl.periodic(0, 2), t=(0.5, 3))
+    parameters = cl.Box(nu=cl.log(0.01, 1.0), c=(1, 2))
+    outputs = ("u", "v")
+
+    def residual(self, d):
+        return d.u
+
+    def constrain(self, raw, x, t, nu):
+        return {
+            "u": jnp.sin(x * t) + t * (1 - x**2) * raw["u"] / (1 + nu * raw["v"] ** 2),
+            "v": jnp.exp(-nu * t) * raw["v"] + jnp.sqrt(t) * raw["u"] * x,
+        }
+
+
+class Plain(Everything):
+    constrain = None
+
+
+class Moved(cl.Problem):
+    """Coordinates bent by a parameter."""
+
+    coordinates = cl.Box(x=(0, 1), y=(0, 1))
+    parameters = cl.Box(h=(0.5, 1.5))
+
+    def residual(self, d):
+        return d.u
+
+    def place(self, x, y, h):
+        return {"x": x + 0.1 * y**2, "y": y * (1 + h * x**2)}
+
+
+POINT = {"x": 0.3, "phi": 0.7, "t": 1.1, "nu": 0.05, "c": 1.7}
+NAMES = ["u", "v", "u_x", "v_phi", "u_t", "u_xx", "v_xphi", "v_tt", "u_phiphi", "u_xxx", "v_xphit", "v_ttphi"]
+NAMES += ["u_xxxx", "v_phiphiphiphi", "u_xxtt", "v_xxphit", "u_nu", "v_nunu", "u_xnu", "u_c_nu"]
+
+
+def differentiated(function, index):
+    """A derivative of a function of one vector, by nested jax.jvp."""
+    for axis, order in enumerate(index):
+        for _ in range(order):
+            function = _along(function, jnp.eye(len(index))[axis])
+    return function
+
+
+def _along(function, direction):
+    return lambda point: jax.jvp(function, (point,), (direction,))[1]
+
+
+def nested(problem, network, name):
+    """A named derivative by nested jax.jvp of the value."""
+    output, index = parse_name(name, problem.outputs, problem.axes)
+    coordinates = len(problem.coordinates)
+
+    def function(point):
+        return cl.values(problem, network, point[:coordinates], point[coordinates:])[output]
+
+    return differentiated(function, index)
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.mark.parametrize(
+    "problem, kind", [(Plain(), FNN), (Everything(), ParamFNN)], ids=["plain FNN", "constrained ParamFNN"]
+)
+def test_streams_equal_nested_jvp_to_fourth_order(problem, kind):
+    network = build(kind, problem, 6, 2, jax.random.key(0), jnp.float64)
+    point = jnp.array(list(POINT.values()))
+    found = jax.jit(lambda p: cl.named_derivatives(problem, network, p[:3], p[3:], NAMES))(point)
+    for name in NAMES:
+        expected = jax.jit(nested(problem, network, name))(point)
+        assert np.isclose(found[name], expected, rtol=1e-9, atol=1e-11), name
+
+
+@pytest.mark.parametrize("name", ["u", "u_y", "u_xy", "u_xxy", "u_yyyy", "u_xh"])
+def test_mapped_coordinates(name):
+    """Along physical coordinates, against derivatives through an explicit Newton inverse of the map."""
+    problem = Moved()
+    network = build(FNN, problem, 5, 2, jax.random.key(1), jnp.float64)
+    x, theta = jnp.array([0.4, 0.6]), jnp.array([0.9])
+
+    def place(x, theta):
+        moved = problem.place(*x, *theta)
+        return jnp.stack([moved["x"], moved["y"]])
+
+    def value(physical_and_theta):
+        physical, theta = physical_and_theta[:2], physical_and_theta[2:]
+        found = jnp.array([0.4, 0.6])
+        for _ in range(6):
+            found = found - jnp.linalg.solve(jax.jacfwd(place)(found, theta), place(found, theta) - physical)
+        unmoved = Moved()
+        unmoved.place = None
+        return cl.values(unmoved, network, found, theta)["u"]
+
+    _, index = parse_name(name, ("u",), problem.axes)
+    expected = jax.jit(differentiated(value, index))(jnp.concatenate([place(x, theta), theta]))
+    found = jax.jit(lambda a, b: cl.named_derivatives(problem, network, a, b, [name]))(x, theta)[name]
+    assert np.isclose(found, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_closed_form():
+    """sin(a x) exp(-b t) as the reference: every derivative is known."""
+
+    class Wave(cl.Problem):
+        coordinates = cl.Box(x=(-1, 1), t=(0, 1))
+        parameters = cl.Box(a=(1, 3))
+
+        def residual(self, d):
+            return d.u
+
+        def reference(self, x, t, a):
+            return {"u": jnp.sin(a * x) * jnp.exp(-2 * t)}
+
+    x, t, a = 0.3, 0.4, 1.5
+    names = ["u", "u_x", "u_xx", "u_xxx", "u_xxxx", "u_t", "u_xxt", "u_a"]
+    found = cl.named_derivatives(Wave(), None, jnp.array([x, t]), jnp.array([a]), names)
+    decay, s, c = math.exp(-2 * t), math.sin(a * x), math.cos(a * x)
+    expected = [s, a * c, -(a**2) * s, -(a**3) * c, a**4 * s, -2 * s, 2 * a**2 * s, x * c]
+    assert np.allclose([found[name] for name in names], np.array(expected) * decay, rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["tanh", "sin", "cos", "log"])
+def test_elementwise_rules(name):
+    ours, theirs = getattr(derivatives, name), getattr(jnp, name)
+    keep = closure([(6,)])
+    jet = ours(derivatives.variable(jnp.array(0.7), 0, keep))
+    for order in range(7):
+        expected = differentiated(lambda z: theirs(z[0]), (order,))(jnp.array([0.7]))
+        assert np.isclose(jet.streams[(order,)], expected, rtol=1e-10), order
+
+
+def test_product_and_sum_rules():
+    keep = closure([(2, 2)])
+    x, y = (derivatives.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
+    jet = x * x * y + 2.0 * y * y * y + 1.0
+
+    def polynomial(point):
+        a, b = point
+        return a * a * b + 2 * b**3 + 1
+
+    for index in keep:
+        expected = differentiated(polynomial, index)(jnp.array([0.3, 0.8]))
+        assert np.isclose(jet.streams.get(index, 0.0), expected), index
+
+
+def test_only_what_is_asked_for_is_computed():
+    """Burgers asks for u, u_x, u_xx, u_t: exactly those four streams reach the network."""
+    seen = []
+
+    def network(coordinates, parameters):
+        seen.append(coordinates.keep)
+        return derivatives.linear(coordinates, jnp.ones((2, 1)), jnp.zeros(1))
+
+    cl.residuals(cl.problems.Burgers(), network, jnp.array([0.1, 0.2]), jnp.array([0.1]))
+    assert seen == [frozenset({(0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 0)})]
+
+
+def test_affine_inputs_have_no_second_stream():
+    keep = closure([(2,)])
+    feature = cl.Axis(-3, 5).features(derivatives.variable(jnp.array(1.0), 0, keep))[0]
+    assert set(feature.streams) == {(0,), (1,)}
+    assert np.isclose(feature.value, 0.0) and np.isclose(feature.streams[(1,)], 0.25)
+
+
+def test_periodic_feature_is_exact():
+    problem = Everything()
+    network = build(FNN, problem, 4, 1, jax.random.key(3), jnp.float64)
+    theta = jnp.array([0.1, 1.5])
+    a, b = (cl.residuals(problem, network, jnp.array([0.1, phi, 1.0]), theta)["residual"] for phi in (0.0, 2.0))
+    assert np.isclose(a, b, rtol=1e-12)
+
+
+def test_works_under_jit_vmap_and_grad():
+    problem = cl.problems.Burgers()
+    network = build(FNN, problem, 5, 2, jax.random.key(0), jnp.float64)
+    x = jnp.asarray(problem.coordinates.sample(8, jax.random.key(1)))
+    theta = jnp.array([0.1])
+
+    def loss(network):
+        return jnp.sum(jax.vmap(lambda p: cl.residuals(problem, network, p, theta)["residual"])(x) ** 2)
+
+    def loss_nested(network):
+        def one(p):
+            q = jnp.concatenate([p, theta])
+            u, u_x, u_xx, u_t = (nested(problem, network, n)(q) for n in ("u", "u_x", "u_xx", "u_t"))
+            return u_t + u * u_x - theta[0] / jnp.pi * u_xx
+
+        return jnp.sum(jax.vmap(one)(x) ** 2)
+
+    ours, theirs = jax.jit(jax.grad(loss))(network), jax.jit(jax.grad(loss_nested))(network)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert np.allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_names():
+    outputs, axes = ("u", "u_1", "temperature"), ("x", "y", "x1", "t")
+    assert parse_name("u", outputs, axes) == ("u", (0, 0, 0, 0))
+    assert parse_name("u_xxy", outputs, axes) == ("u", (2, 1, 0, 0))
+    assert parse_name("temperature_x1t", outputs, axes) == ("temperature", (0, 0, 1, 1))
+    assert parse_name("u_x_t", outputs, axes) == ("u", (1, 0, 0, 1))
+    assert parse_name("u_1_x", outputs, axes) == ("u_1", (1, 0, 0, 0))
+    with pytest.raises(cl.ProblemError, match="not an output.*u, u_1, temperature"):
+        parse_name("w_x", outputs, axes)
+    with pytest.raises(cl.ProblemError, match="along 'z'.*axes are x, y, x1, t"):
+        parse_name("u_z", outputs, axes)
+    with pytest.raises(cl.ProblemError, match="2 ways"):
+        parse_name("u_xx", ("u",), ("x", "xx"))
+
+
+def test_a_jet_without_streams_is_a_constant():
+    keep = closure([(1,)])
+    jet = derivatives.tanh(derivatives.constant(0.5, keep))
+    assert isinstance(jet, Jet) and set(jet.streams) == {(0,)}

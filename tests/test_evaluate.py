@@ -1,0 +1,230 @@
+import hashlib
+import multiprocessing
+import resource
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clpinn as cl
+from clpinn import references
+from clpinn.evaluate import aggregate, evaluate
+from clpinn.networks import FNN, build
+from clpinn.problems import BENCHMARKS, load_problem
+
+
+class Known(cl.Problem):
+    """A linear network solves it up to a known error."""
+
+    coordinates = cl.Box(x=(-1, 1))
+    parameters = cl.Box(a=(0, 1))
+    candidates = cl.Grid(a=[0.0, 0.5, 1.0])
+    evaluation = cl.Grid(x=[-1.0, 0.0, 1.0])
+
+    def residual(self, d, a):
+        return d.u_x - a
+
+    def reference(self, x, a):
+        return {"u": a * x}
+
+
+class Slope(eqx.Module):
+    """u = slope x, whatever the parameter."""
+
+    slope: jax.Array
+
+    def __call__(self, coordinates, parameters):
+        return coordinates * self.slope
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLPINN_CACHE", str(tmp_path))
+
+
+def test_metrics_by_hand():
+    metrics = evaluate(Known(), Slope(jnp.array(0.75)))
+    errors = metrics.outputs["u"]
+    # u - a x = (0.75 - a) x on x = -1, 0, 1.
+    miss = np.array([0.75, 0.25, -0.25])
+    assert np.allclose(errors.mse, miss**2 * 2 / 3)
+    assert np.allclose(errors.max_abs, np.abs(miss))
+    assert np.isnan(errors.rel_l2[0]) and np.allclose(errors.rel_l2[1:], [0.5, 0.25])
+    assert np.allclose(metrics.res_pde, np.abs(miss))
+    summary = metrics.summary()
+    assert np.isclose(summary["outputs"]["u"]["rel_l2_macro"], 0.375)
+    assert np.isclose(summary["outputs"]["u"]["rel_l2_worst"], 0.5)
+    assert np.isclose(summary["res_pde_macro"], np.mean(np.abs(miss)))
+    assert metrics.table()[1]["a"] == 0.5 and np.isclose(metrics.table()[1]["rel_l2_u"], 0.5)
+
+
+def test_a_network_that_is_not_finite_is_not_hidden():
+    summary = evaluate(Known(), Slope(jnp.array(jnp.nan))).summary()
+    assert np.isnan(summary["outputs"]["u"]["rel_l2_macro"]) and np.isnan(summary["res_pde_macro"])
+
+
+def test_chosen_thetas_and_the_box():
+    metrics = evaluate(Known(), Slope(jnp.array(1.0)), thetas=np.array([[0.25]]))
+    assert np.allclose(metrics.outputs["u"].rel_l2, [3.0])
+    with pytest.warns(cl.OutsideBoxWarning, match="a is 2"):
+        evaluate(Known(), Slope(jnp.array(1.0)), thetas=np.array([[2.0]]))
+    with pytest.raises(cl.ProblemError, match="1 columns"):
+        evaluate(Known(), Slope(jnp.array(1.0)), thetas=np.zeros((2, 3)))
+
+
+def test_without_a_reference_residuals_are_reported():
+    class Blind(Known):
+        reference = None
+
+    metrics = evaluate(Blind(), Slope(jnp.array(1.0)))
+    assert metrics.outputs == {} and len(metrics.res_pde) == 3
+
+
+def test_chunks_do_not_change_the_result(monkeypatch):
+    problem = cl.problems.Schaffer()
+    network = build(FNN, problem, 6, 2, jax.random.key(0))
+    thetas = np.array([[0.01], [0.3]])
+    whole = evaluate(problem, network, thetas)
+    monkeypatch.setattr(sys.modules["clpinn.evaluate"], "CHUNK", 777)
+    pieces = evaluate(problem, network, thetas)
+    assert np.allclose(whole.outputs["u"].mse, pieces.outputs["u"].mse, rtol=1e-6)
+    assert np.allclose(whole.res_pde, pieces.res_pde, rtol=1e-6)
+
+
+def test_precision_follows_the_network():
+    problem = cl.problems.Kovasznay()
+    thetas = np.array([[20.0]])
+    with jax.enable_x64(True):
+        network = build(FNN, problem, 6, 2, jax.random.key(0), jnp.float64)
+    single = jax.tree.map(lambda w: jnp.asarray(np.asarray(w, np.float32)), network)
+    fine, coarse = evaluate(problem, network, thetas), evaluate(problem, single, thetas)
+    for name in problem.outputs:
+        assert np.allclose(fine.outputs[name].mse, coarse.outputs[name].mse, rtol=1e-4)
+        assert not np.array_equal(fine.outputs[name].mse, coarse.outputs[name].mse)
+
+
+def test_memory_of_the_largest_evaluation_is_bounded():
+    """All 1296 thetas of Poisson-Boltzmann on 10,000 points; the table itself is mapped from disk."""
+    problem = cl.problems.PoissonBoltzmann()
+    network = build(FNN, problem, 4, 1, jax.random.key(0))
+    references.reference_table(problem)
+    evaluate(problem, network, thetas=problem.candidates.points[:2])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    metrics = evaluate(problem, network)
+    assert len(metrics.thetas) == 1296 and np.isfinite(metrics.outputs["u"].rel_l2).all()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown < 300
+
+
+def test_aggregate_over_seeds():
+    found = aggregate({0: 1.0, 1: 3.0, 2: float("nan")})
+    assert (found.mean, found.sd, found.seeds, found.non_finite) == (2.0, 1.0, (0, 1), (2,))
+    assert np.isnan(aggregate({0: float("inf")}).mean)
+
+
+@pytest.mark.parametrize(
+    "name", ["examples/heat.py:Heat", "examples/kuramoto_sivashinsky.py", "examples/channel.py:Channel"]
+)
+def test_examples_solve_their_equation(name):
+    problem = load_problem(name)
+    found = cl.reference_residual(problem, jax.random.key(0))
+    assert found is not None and max(found.values()) < 1e-9
+    network = build(FNN, problem, 6, 2, jax.random.key(0))
+    metrics = evaluate(problem, network, thetas=problem.parameters.corners()[:1])
+    assert np.isfinite(metrics.summary()["outputs"]["u"]["rel_l2_macro"])
+
+
+def test_examples_are_short():
+    from pathlib import Path
+
+    for name in ("heat", "kuramoto_sivashinsky"):
+        lines = Path(f"examples/{name}.py").read_text().split("class ")[1].splitlines()
+        assert len([line for line in lines if line.strip()]) <= 25
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_wrong_equation_is_noticed(name):
+    """The check is only worth something if a wrong sign fails it: analytic benchmarks, right and broken."""
+    problem = BENCHMARKS[name]()
+    if name == "kovasznay":
+        exact = cl.problems.kovasznay.kovasznay
+        problem.reference = lambda x, y, Re: exact(x, y, Re)  # pyright: ignore
+        found = cl.reference_residual(problem, jax.random.key(0))
+        assert found is not None and max(found.values()) < 1e-9
+        problem.reference = lambda x, y, Re: exact(x, y, 1.01 * Re)  # pyright: ignore
+        found = cl.reference_residual(problem, jax.random.key(0))
+        assert found is not None and max(found.values()) > 1e-4
+    else:
+        assert cl.reference_residual(problem, jax.random.key(0)) is None  # a solver, or NumPy: nothing to trace
+
+
+class Counted(Known):
+    reference_version = 1
+    calls = 0
+
+    def reference(self, x, a):
+        type(self).calls += 1
+        return {"u": a * x + 1}
+
+
+def test_cache_is_used_and_a_damaged_file_is_rebuilt(tmp_path):
+    Counted.calls = 0
+    first = np.array(references.reference_table(Counted()))
+    assert Counted.calls == 3 and first.shape == (3, 1, 3)
+    assert np.array_equal(references.reference_table(Counted()), first) and Counted.calls == 3
+    (path,) = (tmp_path / "references").iterdir()
+    good = path.read_bytes()
+    for damage in (good[:-1], good[:50], b"", good[:200] + bytes([good[200] ^ 1]) + good[201:], b"x" * 500):
+        path.write_bytes(damage)
+        with pytest.warns(UserWarning, match="is damaged. It is rebuilt"):
+            assert np.array_equal(references.reference_table(Counted()), first)
+        assert path.read_bytes() == good
+    foreign = good[:-32].replace(b"<f8", b"<i8")
+    path.write_bytes(foreign + hashlib.sha256(foreign).digest())
+    with pytest.warns(UserWarning, match="is not of this problem. It is rebuilt"):
+        references.reference_table(Counted())
+    assert [p.name for p in (tmp_path / "references").iterdir()] == [path.name]
+
+
+def test_cache_name_changes_with_version_options_and_grids():
+    class Newer(Counted):
+        reference_version = 2
+
+    class Other(Counted):
+        candidates = cl.Grid(a=[0.0, 0.25, 1.0])
+
+    names = {references._name(problem) for problem in (Counted(), Newer(), Other())}
+    hard, soft = (references._name(cl.problems.Burgers(hard=flag)) for flag in (True, False))
+    assert len(names) == 3 and hard != soft
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("CLPINN_CACHE", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="could not be kept"):
+        assert references.reference_table(Counted()).shape == (3, 1, 3)
+
+
+def _fill(folder: str) -> bool:
+    import os
+
+    os.environ["CLPINN_CACHE"] = folder
+    table = references.reference_table(Counted())
+    return bool(np.allclose(table[2, 0], [0, 1, 2]))
+
+
+def test_two_processes_at_once(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(_fill, [str(tmp_path)] * 6) == [True] * 6
+
+
+def test_a_wrong_reference_is_named():
+    class Wrong(Known):
+        def reference(self, x, a):
+            return {"v": x}
+
+    with pytest.raises(cl.ProblemError, match="reference must return a dict with the keys u"):
+        evaluate(Wrong(), Slope(jnp.array(1.0)))

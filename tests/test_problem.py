@@ -1,0 +1,205 @@
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clpinn as cl
+from clpinn.networks import FNN, build
+from clpinn.problem import box_points, data_points, task_prior, validate
+from clpinn.problems import BENCHMARKS, load_problem
+
+
+def make(**members):
+    """A small problem with some members replaced."""
+    base = {
+        "coordinates": cl.Box(x=(0, 1), t=(0, 1)),
+        "parameters": cl.Box(nu=(0.1, 1)),
+        "residual": lambda self, d, nu: d.u_t - nu * d.u_xx,
+    }
+    return type("Small", (cl.Problem,), base | members)()
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_benchmarks_are_valid(name):
+    validate(BENCHMARKS[name]())
+
+
+def test_protocol_counts():
+    """Point counts and grids of the paper."""
+    from clpinn.problems import AllenCahn, Burgers, Kovasznay, PoissonBoltzmann, Schaffer
+
+    def points(problem):
+        return problem.interior.count + sum(condition.points for condition in problem.conditions)
+
+    soft = Burgers(hard=False)
+    assert [points(p) for p in (Schaffer(), soft, AllenCahn(), Kovasznay(), PoissonBoltzmann())] == [
+        2500, 5900, 10082, 3474, 5041,
+    ]  # fmt: skip
+    assert (soft.interior.points, len(soft.interior.anchors)) == (5000, 300)
+    assert {c.name: (c.points, c.weight) for c in soft.conditions} == {"boundary": (200, 1), "initial": (400, 5)}
+    grids = {name: (len(make().candidates), make().evaluation.shape) for name, make in BENCHMARKS.items()}
+    assert grids == {
+        "schaffer": (28, (100, 100)),
+        "burgers": (100, (200, 100)),
+        "allen_cahn": (95, (201, 101)),
+        "kovasznay": (100, (100, 100)),
+        "poisson_boltzmann": (1296, (100, 100)),
+    }
+    assert np.allclose(Schaffer().evaluation.values["x"][[0, -1]], [-5, 4.9])
+    drawn = soft.interior.sample(soft.coordinates, jax.random.key(0))
+    assert len(drawn) == 5300
+    assert np.isclose(task_prior(Schaffer(), np.array([0.1])), np.exp(3))
+    assert np.isclose(task_prior(AllenCahn(), np.array([0.01, 4])), 64 * np.exp(4))
+    assert np.isclose(task_prior(Kovasznay(), np.array([100.0])), 2) and task_prior(soft, np.array([0.1])) == 1
+
+
+@pytest.mark.parametrize("name", ["burgers", "allen_cahn", "poisson_boltzmann"])
+def test_hard_conditions_hold_exactly(name):
+    problem = BENCHMARKS[name]()
+    with jax.enable_x64(True):
+        network = build(FNN, problem, 8, 2, jax.random.key(3), jnp.float64)
+        theta = jnp.asarray(problem.parameters.sample(1, jax.random.key(0))[0])
+        faces = cl.boundary("x") if name != "poisson_boltzmann" else cl.boundary("x", "y")
+        edge = jnp.asarray(faces.sample(problem.coordinates, 50, jax.random.key(1)))
+        found = jax.vmap(lambda x: cl.values(problem, network, x, theta)["u"])(edge)
+        value = {"burgers": 0.0, "allen_cahn": -1.0, "poisson_boltzmann": 0.2}[name]
+        assert np.allclose(found, value, atol=1e-14)
+        if name != "poisson_boltzmann":
+            start = jnp.asarray(cl.at(t=0).sample(problem.coordinates, 50, jax.random.key(1)))
+            found = jax.vmap(lambda x: cl.values(problem, network, x, theta)["u"])(start)
+            x = np.asarray(start[:, 0])
+            exact = -np.sin(np.pi * x) if name == "burgers" else x**2 * np.cos(np.pi * x)
+            assert np.allclose(found, exact, atol=1e-14)
+
+
+def test_soft_and_hard_burgers_conditions_by_name():
+    soft = cl.problems.Burgers(hard=False)
+    network = build(FNN, soft, 8, 2, jax.random.key(3))
+    theta = jnp.array([0.1])
+    by_name = {condition.name: condition for condition in soft.conditions}
+    x = jnp.array([0.3, 0.0])
+    u = cl.values(soft, network, x, theta)["u"]
+    initial = cl.condition_residuals(soft, by_name["initial"], network, x, theta)
+    assert np.isclose(initial["initial"], u + np.sin(np.pi * 0.3), rtol=1e-6)
+    assert cl.problems.Burgers().conditions == ()
+
+
+def test_neumann_robin_and_initial_velocity():
+    conditions = (
+        cl.Condition("flux", lambda d: d.u_x - 2, on=cl.at(x=1), points=4),
+        cl.Condition("robin", lambda d, t, nu: nu * d.u_x + d.u - t, on=cl.at(x=0), points=4),
+        cl.Condition("velocity", lambda d: {"still": d.u_t, "value": d.u}, on=cl.at(t=0), points=4),
+    )
+    problem = make(conditions=conditions, reference=lambda self, x, t, nu: {"u": x**2 * t + nu * x})
+    validate(problem)
+    x, theta = jnp.array([0.5, 0.25]), jnp.array([0.3])
+    found = [cl.condition_residuals(problem, c, None, x, theta) for c in conditions]
+    u, u_x, u_t = 0.25 * 0.25 + 0.15, 2 * 0.5 * 0.25 + 0.3, 0.25
+    assert np.isclose(found[0]["flux"], u_x - 2)
+    assert np.isclose(found[1]["robin"], 0.3 * u_x + u - 0.25)
+    assert np.isclose(found[2]["still"], u_t) and np.isclose(found[2]["value"], u)
+
+
+def test_data_condition():
+    data = cl.Data("sensors", at={"x": [0.1, 0.2], "t": [0, 1], "nu": [0.5, 0.6]}, values={"u": [1, 2]})
+    problem = make(conditions=(data,))
+    validate(problem)
+    x, theta, values = data_points(problem, data)
+    assert x.tolist() == [[0.1, 0], [0.2, 1]] and theta.tolist() == [[0.5], [0.6]]
+    assert values["u"].tolist() == [1, 2]
+
+
+def test_several_equations_and_no_parameters():
+    problem = make(
+        parameters=cl.Box(), outputs=("u", "v"), residual=lambda self, d: {"a": d.u_t - d.v, "b": d.v_x + d.u}
+    )
+    validate(problem)
+    network = build(FNN, problem, 4, 1, jax.random.key(0))
+    assert set(cl.residuals(problem, network, jnp.array([0.1, 0.2]), jnp.zeros(0))) == {"a", "b"}
+    assert len(problem.candidates) == 1
+
+
+def test_default_grids():
+    boxes = [cl.Box(**{f"p{i}": (0, 1) for i in range(n)}) for n in range(1, 8)]
+    sizes = [len(make(parameters=box, residual=lambda self, d: d.u).candidates) for box in boxes]
+    assert sizes == [100, 400, 512, 1296, 1024, 729, 128]
+
+
+def test_place_can_be_inverted():
+    problem = load_problem("examples/channel.py:Channel")
+    physical = np.array([[0.3, 1.1], [0.9, 0.2]])
+    thetas = np.array([[2.0, 1.0], [0.5, 1.0]])
+    assert np.allclose(box_points(problem, physical, thetas), [[0.3, 0.55], [0.9, 0.4]])
+    squashed = make(place=lambda self, x, t, nu: {"x": 0 * x, "t": t})
+    with pytest.raises(cl.ProblemError, match="could not be inverted"):
+        box_points(squashed, np.array([[0.5, 0.5]]), np.array([[0.5]]))
+
+
+SENSOR = {"at": {"x": [0.1], "t": [0.2], "nu": [0.5]}, "values": {"u": [1.0]}}
+
+
+@pytest.mark.parametrize(
+    "members, message",
+    [
+        ({"residual": lambda self, d: d.w}, "d.w is not an output"),
+        ({"residual": lambda self, d: d.u_y}, "along 'y'.*axes are x, t, nu"),
+        ({"residual": lambda self, d, mu: d.u}, "residual asks for 'mu'.*x, t, nu"),
+        ({"residual": lambda self, d: jnp.array([d.u, d.u_x])}, r"returned the shape \(2,\)"),
+        ({"residual": lambda self, d: {"a": d.u, "b": jnp.ones(3)}}, r"\['b'\].*shape \(3,\)"),
+        ({"constrain": lambda self, raw: {"v": raw}}, "constrain must return a dict with the keys u"),
+        ({"constrain": lambda self, raw, z: raw}, "constrain asks for 'z'"),
+        ({"place": lambda self, x: {"x": x}}, "place must return a dict with the keys x, t"),
+        ({"outputs": "u"}, "tuple of names"),
+        ({"outputs": ("u", "x")}, "the name x twice"),
+        ({"coordinates": (0, 1)}, "must be a clpinn.Box"),
+        ({"coordinates": cl.Box()}, "no axes"),
+        ({"candidates": cl.Grid(mu=[1.0])}, "Unknown axis 'mu'"),
+        ({"conditions": (cl.Condition("a", lambda d: d.u, cl.at(t=0), 4, weight=0),)}, "weight above zero"),
+        ({"conditions": (cl.Condition("a", lambda d: d.u, cl.at(z=0), 4),)}, "Unknown axis 'z'"),
+        ({"conditions": (cl.Condition("a", lambda d: d.u, cl.at(t=0), 4),) * 2}, "two conditions called 'a'"),
+        ({"conditions": (cl.Data("s", **(SENSOR | {"values": {"w": [1.0]}})),)}, "needs values of some of u"),
+        ({"conditions": (cl.Data("s", **(SENSOR | {"values": {"u": [1.0, 2.0]}})),)}, "arrays of one length"),
+        ({"conditions": (cl.Data("s", **(SENSOR | {"values": {"u": [np.nan]}})),)}, "not finite"),
+        ({"prior": lambda self, nu: -nu}, "prior must be positive"),
+    ],
+)
+def test_a_wrong_problem_is_named(members, message):
+    with pytest.raises(cl.ClpinnError, match=message):
+        validate(make(**members))
+
+
+def test_validate_wants_an_instance():
+    with pytest.raises(cl.ProblemError, match="instance of clpinn.Problem, but got the class Burgers"):
+        validate(cl.problems.Burgers)  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    "text, name, message",
+    [
+        ("import nowhere_to_be_found\n", "bad.py:Heat", "could not be imported: ModuleNotFoundError"),
+        ("x = (\n", "bad.py:Heat", "could not be imported: SyntaxError"),
+        ("import clpinn as cl\n", "bad.py:Heat", "no problem called 'Heat'. It has none"),
+        ("import clpinn as cl\nclass A(cl.Problem): pass\nclass B(cl.Problem): pass\n", "bad.py", "2 problems"),
+        ("import clpinn as cl\nclass A(cl.Problem): pass\n", "bad.py:A", "has no coordinates"),
+        ("", "missing.py:A", "no file missing.py"),
+        ("", "heet", "no problem called 'heet'.*burgers"),
+    ],
+)
+def test_a_file_that_does_not_load_is_named(tmp_path, monkeypatch, text, name, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.py").write_text(text)
+    with pytest.raises(cl.ProblemError, match=re.compile(message, re.DOTALL)):
+        load_problem(name)
+
+
+def test_a_file_is_loaded_with_its_neighbours(tmp_path):
+    (tmp_path / "neighbour.py").write_text("LOW = 0.25\n")
+    (tmp_path / "mine.py").write_text(
+        "import clpinn as cl\nfrom neighbour import LOW\n"
+        "class Mine(cl.Problem):\n"
+        "    coordinates = cl.Box(x=(LOW, 1))\n"
+        "    def residual(self, d):\n        return d.u_x\n"
+    )
+    assert load_problem(f"{tmp_path}/mine.py").coordinates["x"].low == 0.25
