@@ -58,7 +58,8 @@ def test_boundary_shares_points_by_length():
     points = cl.boundary("x", "y").sample(box, 80, KEY)
     assert len(points) == 80
     counts = [np.sum(points[:, 0] == 0), np.sum(points[:, 0] == 1), np.sum(points[:, 1] == 0)]
-    assert counts == [30, 30, 10]
+    assert np.allclose(counts, [30, 30, 10], atol=1)
+    assert len(cl.boundary("x", "y").sample(cl.Box(x=(0, 1), y=(0, 1000)), 10, KEY)) == 10
 
 
 def test_at_fixes_an_axis():
@@ -73,6 +74,16 @@ def test_interior_appends_anchors():
     points = interior.sample(cl.Box(x=(0, 1), t=(0, 1)), KEY)
     assert interior.count == len(points) == 12
     assert np.array_equal(points[-2:], anchors)
+    only = cl.Interior(0, anchors=anchors)
+    assert np.array_equal(only.sample(cl.Box(x=(0, 1), t=(0, 1)), KEY), anchors)
+
+
+def test_interior_is_thinned():
+    box = cl.Box(x=(0, 1), t=(0, 1))
+    interior = cl.Interior(200, anchors=np.array([[0.5, 0.5]]))
+    dense, sparse = interior.sample(box, KEY), interior.thinned(0.1, 2).sample(box, KEY)
+    assert len(sparse) == 21 and {tuple(p) for p in sparse} <= {tuple(p) for p in dense}
+    assert cl.Interior(5041, sampler="grid").thinned(0.1, 2).points == 529
 
 
 def test_outside_warns_and_names_the_axis_or_raises():
@@ -84,6 +95,8 @@ def test_outside_warns_and_names_the_axis_or_raises():
     with pytest.raises(cl.DomainError):
         box.check(np.array([[np.nan]]))
     box.check(np.array([[0.5]]))
+    with pytest.raises(cl.DomainError):
+        cl.Box(a=cl.log(1e-7, 1)).check(np.array([[-5e-7]]), forbid=True)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +118,7 @@ def test_outside_warns_and_names_the_axis_or_raises():
         (lambda: cl.Box(x=(0, 1), y=(0, 1)).sample(10, KEY, "grid"), "nearest is 9"),
         (lambda: cl.Box(x=(0, 1)).sample(4, KEY, "halton"), "Unknown sampler"),
         (lambda: cl.at(t=2).sample(cl.Box(x=(0, 1), t=(0, 1)), 4, KEY), "t is 2"),
-        (lambda: cl.boundary("x", "y").sample(cl.Box(x=(0, 1), y=(0, 1)), 2, KEY), "4 faces"),
+        (lambda: cl.boundary("x", "y").sample(cl.Box(x=(0, 1), y=(0, 1)), 2, KEY), "4 faces and 2 points"),
         (lambda: cl.Interior(4, anchors=np.zeros((2, 3))).sample(cl.Box(x=(0, 1)), KEY), "shape"),
     ],
 )

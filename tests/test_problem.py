@@ -163,11 +163,43 @@ SENSOR = {"at": {"x": [0.1], "t": [0.2], "nu": [0.5]}, "values": {"u": [1.0]}}
         ({"conditions": (cl.Data("s", **(SENSOR | {"values": {"u": [1.0, 2.0]}})),)}, "arrays of one length"),
         ({"conditions": (cl.Data("s", **(SENSOR | {"values": {"u": [np.nan]}})),)}, "not finite"),
         ({"prior": lambda self, nu: -nu}, "prior must be positive"),
+        ({"residual": lambda self, d: None}, "returned nothing. Is a `return` missing"),
+        ({"residual": lambda self, d: (d.u, d.u_x)}, "returned a tuple"),
+        ({"residual": lambda self, d: {}}, "returned an empty dict"),
+        ({"residual": lambda self, d: d.u + undefined_name}, "residual.*failed: NameError"),  # noqa: F821
+        ({"conditions": cl.Condition("a", lambda d: d.u, cl.at(t=0), 4)}, "tuple of one needs a comma"),
+        ({"candidates": np.linspace(0.1, 1, 5)}, "candidates must be a clpinn.Grid, but is ndarray"),
+        ({"evaluation": cl.Grid(t=[0, 1], x=[0, 1])}, "in the order of the box: x, t"),
+        ({"interior": cl.Interior(9, anchors=np.array([[5.0, 5.0]]))}, "x is 5"),
+        ({"outputs": ("u", "u_x")}, "'u_x', which reads as a derivative"),
+        ({"outputs": ("_u",)}, "'_u', which reads as"),
     ],
 )
 def test_a_wrong_problem_is_named(members, message):
     with pytest.raises(cl.ClpinnError, match=message):
         validate(make(**members))
+
+
+def test_data_outside_the_box_is_warned_of():
+    data = cl.Data("s", at={"x": [7.0], "t": [0.2], "nu": [0.5]}, values={"u": [1.0]})
+    with pytest.warns(cl.OutsideBoxWarning, match="x is 7"):
+        validate(make(conditions=(data,)))
+
+
+def test_constants_may_be_integers():
+    problem = make(
+        outputs=("u", "v"),
+        residual=lambda self, d: {"a": d.u_x + d.v_xx, "b": 0},
+        constrain=lambda self, raw, x: {"u": raw["u"] * x, "v": 0},
+    )
+    validate(problem)
+
+
+def test_grids_can_be_set_on_an_instance():
+    problem = make()
+    problem.candidates = cl.Grid(nu=[0.1, 0.2])
+    validate(problem)
+    assert len(problem.candidates) == 2
 
 
 def test_validate_wants_an_instance():
@@ -184,6 +216,7 @@ def test_validate_wants_an_instance():
         ("import clpinn as cl\nclass A(cl.Problem): pass\nclass B(cl.Problem): pass\n", "bad.py", "2 problems"),
         ("import clpinn as cl\nclass A(cl.Problem): pass\n", "bad.py:A", "has no coordinates"),
         ("", "missing.py:A", "no file missing.py"),
+        ("import sys; sys.exit(0)", "bad.py:A", "could not be imported: SystemExit"),
         ("", "heet", "no problem called 'heet'.*burgers"),
     ],
 )

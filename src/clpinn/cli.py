@@ -1,14 +1,19 @@
 """The clpinn command."""
 
+import dataclasses
 import json
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from clpinn.errors import ClpinnError
 
@@ -21,11 +26,6 @@ app = typer.Typer(
 console = Console(stderr=True)
 
 
-@app.callback()
-def _root() -> None:
-    """Keeps `clpinn` a command with verbs even while there is only one."""
-
-
 @app.command()
 def problems(
     name: Annotated[str | None, typer.Argument(help="A benchmark, or a file of your own: my_pde.py:Heat.")] = None,
@@ -33,6 +33,9 @@ def problems(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """What there is to solve: all benchmarks, or one problem in detail."""
+    import jax
+
+    from clpinn.evaluate import reference_residual
     from clpinn.problems import BENCHMARKS, load_problem
 
     if name is None:
@@ -46,12 +49,16 @@ def problems(
         return
     problem = load_problem(name)
     described = describe(problem)
+    described["reference_residual"] = reference_residual(problem, jax.random.key(0))
     if plot is not None:
         from clpinn.report.figures import plot_reference
 
         if problem.reference is None:
             raise ClpinnError(f"{name} has no reference to draw. Give the class a method `reference`.")
-        plot_reference(problem, plot)
+        try:
+            plot_reference(problem, plot)
+        except (OSError, ValueError) as error:
+            raise ClpinnError(f"{plot} could not be drawn: {error}. Give a file such as picture.png.") from error
         described["plot"] = str(plot)
     if as_json:
         print(json.dumps({name: described}, indent=2))
@@ -61,6 +68,8 @@ def problems(
 
 def describe(problem: Any) -> dict[str, Any]:
     """A problem in plain values."""
+    import jax
+
     from clpinn.problem import Data, data_points
 
     def axes(box: Any) -> dict[str, Any]:
@@ -69,9 +78,13 @@ def describe(problem: Any) -> dict[str, Any]:
             for name, axis in zip(box, box.axes, strict=True)
         }
 
-    points = {"interior": problem.interior.count}
+    points, key = {"interior": problem.interior.count}, jax.random.key(0)
     for condition in problem.conditions:
-        rows = len(data_points(problem, condition)[0]) if isinstance(condition, Data) else condition.points
+        rows = (
+            len(data_points(problem, condition)[0])
+            if isinstance(condition, Data)
+            else len(condition.sample(problem.coordinates, key))
+        )
         points[condition.name] = rows
     return {
         "equation": problem.equation or (type(problem).__doc__ or "").strip().split("\n")[0],
@@ -110,38 +123,204 @@ def _print_all(described: dict[str, dict[str, Any]]) -> None:
             _box(about["parameters"], ", "),
             f"{grids}; reference: {about['reference'] or 'none'}",
         ]
-        table.add_row(name, "\n".join(lines))
+        table.add_row(Text(name), Text("\n".join(lines)))
     Console().print(table)
     Console().print("More of one: clpinn problems NAME. Your own: clpinn problems my_pde.py:MyProblem", highlight=False)
 
 
 def _print_one(name: str, about: dict[str, Any]) -> None:
-    table = Table(title=name, show_header=False)
+    rows = {
+        "equation": about["equation"] or "–",
+        "coordinates": _box(about["coordinates"]),
+        "parameters": _box(about["parameters"]) or "none",
+        "outputs": ", ".join(about["outputs"]),
+        "hard conditions": "yes" if about["hard_conditions"] else "no",
+        "points per task": ", ".join(f"{count} {key}" for key, count in about["points_per_task"].items()),
+        "candidate thetas": _times(about["candidates"]),
+        "evaluation grid": _times(about["evaluation_grid"]),
+        "reference": about["reference"] or "none: evaluation reports residuals only",
+    }
+    if about["reference_residual"] is not None:
+        found = ", ".join(f"{key} {value:.1e}" for key, value in about["reference_residual"].items())
+        rows["reference put into\nthe equation"] = f"largest residual: {found}"
+    if "plot" in about:
+        rows["picture"] = about["plot"]
+    table = Table(title=Text(name), show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("equation", about["equation"] or "–")
-    table.add_row("coordinates", _box(about["coordinates"]))
-    table.add_row("parameters", _box(about["parameters"]) or "none")
-    table.add_row("outputs", ", ".join(about["outputs"]))
-    table.add_row("hard conditions", "yes" if about["hard_conditions"] else "no")
-    table.add_row("points per task", ", ".join(f"{count} {key}" for key, count in about["points_per_task"].items()))
-    table.add_row("candidate thetas", _times(about["candidates"]))
-    table.add_row("evaluation grid", _times(about["evaluation_grid"]))
-    table.add_row("reference", about["reference"] or "none: evaluation reports residuals only")
-    if "plot" in about:
-        table.add_row("picture", about["plot"])
+    for key, value in rows.items():
+        table.add_row(key, Text(value))
     Console().print(table)
 
 
-def progress_bar() -> Progress:
-    """A progress bar with time left, on standard error; plain where that is not a terminal."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
+@app.command()
+def train(
+    problem: Annotated[str, typer.Argument(help="A benchmark, or a file of your own: my_pde.py:Heat.")],
+    out: Annotated[Path | None, typer.Option(help="Run directory. [default: runs/PROBLEM-METHOD-SEED]")] = None,
+    method: Annotated[str, typer.Option(help="uni, fix, ag, ac, acr, acr2 or acr2-full.")] = "acr",
+    optimizer: Annotated[str, typer.Option(help="adam-lbfgs: Adam, then L-BFGS, as in the paper.")] = "adam-lbfgs",
+    seed: Annotated[int, typer.Option(help="Decides the network's start and all points.")] = 0,
+    budget: Annotated[
+        float | None, typer.Option(help="Share of the paper's steps, events included: 1 is all, 0.1 a tenth.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Wall time for training. [default: 120 without --budget and --steps]")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Stop after that many optimiser steps.")] = None,
+    probe: Annotated[int, typer.Option(help="Record errors at that many thetas along the run.")] = 0,
+    assign: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting: --set adam.learning_rate=3e-4.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Repeat the run of this config.json (its settings, not --method, --seed).")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    checkpoint_seconds: Annotated[float, typer.Option(help="Time between checkpoints.")] = 30.0,
+    devices: Annotated[int | None, typer.Option(help="CPU devices to use. [default: one a core]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print metrics.json and nothing else.")] = False,
+) -> None:
+    """Train one network for a whole family of PDEs, then report its errors over the parameter grid.
+
+    Ctrl-C stops after the current step and leaves a checkpoint; --resume goes on from there.
+    """
+    _use_devices(devices)
+    from clpinn import settings as config_of
+    from clpinn.problems import load_problem
+    from clpinn.runs import Observer, read_config
+    from clpinn.runs import train as run
+
+    if optimizer != "adam-lbfgs":
+        raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use adam-lbfgs.")
+    stated = load_problem(problem, paper=True)
+    if config is not None:
+        chosen = config_of.from_dict(read_config(config.parent)["settings"])
+    else:
+        if seconds is None and budget is None and steps is None:
+            seconds = 120.0
+        chosen = dataclasses.replace(config_of.paper(stated, method), seed=seed)
+    if budget is not None:
+        chosen = config_of.scaled(chosen, budget)
+    given = {"seconds": seconds, "steps": steps, "probe": probe or None}
+    chosen = dataclasses.replace(chosen, **{name: value for name, value in given.items() if value is not None})
+    chosen = config_of.override(chosen, assign or [])
+    folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{chosen.method}-{chosen.seed}"
+    with Display(chosen, quiet=as_json) as display:
+        observer = Observer(display.progress, display.message, display.evaluation)
+        result = run(stated, chosen, folder, resume, problem, checkpoint_seconds, observer)
+    if as_json:
+        print(json.dumps(result.metrics, indent=2))
+    else:
+        _print_metrics(result.metrics, folder)
+    codes = {"diverged": 3, "stopped": 130}
+    if result.outcome in codes:
+        sys.exit(codes[result.outcome])
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The directory of a run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics and nothing else.")] = False,
+) -> None:
+    """Errors of a run's network over the parameter grid, by its last checkpoint."""
+    from clpinn.evaluate import evaluate as errors
+    from clpinn.runs import load_network, problem_of, read_config
+
+    config = read_config(run)
+    problem = problem_of(run)
+    with Display(None, quiet=as_json) as display:
+        found = errors(problem, load_network(run, problem), progress=display.evaluation).summary()
+    settings = config["settings"]
+    about = {"problem": config["problem"], "method": settings["method"], "seed": settings["seed"]}
+    about |= found | {"has_reference": problem.reference is not None}
+    if as_json:
+        print(json.dumps(about, indent=2))
+    else:
+        _print_metrics(about, run)
+
+
+def _use_devices(count: int | None) -> None:
+    """One JAX device a core: rows are dealt out over them. Must come before JAX starts."""
+    import jax
+
+    if count is not None and count < 1:
+        raise ClpinnError(f"--devices needs at least 1, but got {count}.")
+    jax.config.update("jax_num_cpu_devices", count or len(os.sched_getaffinity(0)))
+
+
+def _print_metrics(metrics: dict[str, Any], folder: Path) -> None:
+    def figure(value: float | None) -> str:
+        return "not finite" if value is None else f"{value:.3e}"
+
+    table = Table(title=Text(f"{metrics['problem']}, {metrics['method']}, seed {metrics['seed']}"))
+    for header in ("output", "macro rel. L2", "worst rel. L2", "MSE", "largest error"):
+        table.add_column(header, justify="left" if header == "output" else "right")
+    for name, errors in metrics["outputs"].items():
+        keys = ("rel_l2_macro", "rel_l2_worst", "mse", "max_abs")
+        table.add_row(name, *(figure(errors[key]) for key in keys))
+    screen = Console()
+    if metrics["has_reference"]:
+        screen.print(table)
+    else:
+        screen.print("The problem has no reference: residuals only.")
+    screen.print(f"mean |residual| {figure(metrics['res_pde_macro'])}", highlight=False)
+    if "outcome" in metrics:
+        line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s; "
+        line += f"{metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
+        screen.print(line, highlight=False)
+    screen.print(Text(f"run: {folder}"))
+
+
+class Display:
+    """Where a run stands: a live line in a terminal, plain lines now and then elsewhere, nothing if quiet."""
+
+    def __init__(self, settings: Any, quiet: bool):
+        self.settings, self.quiet = settings, quiet
+        self.live = console.is_terminal and not quiet
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=console, transient=True, disable=not self.live)
+        self.tasks: dict[str, Any] = {}
+        self.started = self.last = time.monotonic()
+
+    def __enter__(self) -> "Display":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def progress(self, state: Any, value: float, named: dict[str, float]) -> None:
+        settings, now = self.settings, time.monotonic()
+        if now - self.last < (0.2 if self.live else 10):
+            return
+        self.last = now
+        total = settings.adam.steps + settings.lbfgs.steps
+        done = state.step / min(total, settings.steps or total)
+        if settings.seconds:
+            done = max(done, (now - self.started) / settings.seconds)
+        parts = ", ".join(f"{name} {part:.1e}" for name, part in named.items())
+        text = f"{state.stage} {state.step}  loss {value:.2e} ({parts})  "
+        text += f"tasks {len(state.pool.active)}+{len(state.pool.replay)}"
+        if state.queries:
+            text += "  newest " + ", ".join(f"{part:.3g}" for part in state.pool.active[-1])
+        self._show("train", text, done)
+
+    def evaluation(self, what: str, done: int, total: int) -> None:
+        if self.live:
+            self._show(what, f"evaluating: {what} {done}/{total}", done / total)
+
+    def _show(self, key: str, text: str, share: float) -> None:
+        if self.live:
+            if key not in self.tasks:
+                self.tasks[key] = self.bar.add_task(text, total=1.0)
+            self.bar.update(self.tasks[key], description=escape(text), completed=min(share, 1.0))
+        elif not self.quiet:
+            seconds = time.monotonic() - self.started
+            left = seconds * (1 / share - 1) if share > 0 else 0.0
+            console.print(Text(f"{seconds:5.0f} s, {left:.0f} s left  {text}"), soft_wrap=True)
+
+    def message(self, text: str) -> None:
+        if not self.quiet:
+            console.print(Text(text), soft_wrap=True)
 
 
 def main() -> None:
@@ -149,5 +328,5 @@ def main() -> None:
     try:
         app()
     except ClpinnError as error:
-        console.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        console.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(1)

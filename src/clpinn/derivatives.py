@@ -156,9 +156,7 @@ def log(h: T) -> T:
 
 def _cycle(value: Array, slope: Array, order: int) -> list[Array]:
     """Derivatives of a sine or cosine: value, slope, -value, -slope, value, ..."""
-    return [value, slope, -value, -slope][: order + 1] + [
-        (value, slope, -value, -slope)[n % 4] for n in range(4, order + 1)
-    ]
+    return [(value, slope, -value, -slope)[n % 4] for n in range(order + 1)]
 
 
 def stack(jets: Sequence[Jet], keep: frozenset[Index], dtype: Any) -> Jet:
@@ -254,7 +252,12 @@ def _polynomial(jet: Jet, offsets: Sequence[Array]) -> Array:
 
 def expand(function: Callable[..., dict[str, Array]], keep: frozenset[Index], dtype: Any) -> dict[str, Jet]:
     """Jets of `function(*offsets)` at zero offsets, by nested `jax.jvp`."""
-    partials: dict[Index, Callable[..., dict[str, Array]]] = {_zero(keep): function}
+
+    def floating(*offsets: Array) -> dict[str, Array]:
+        # A constant may come as an integer, which has no derivative.
+        return {name: jnp.asarray(value, dtype) for name, value in function(*offsets).items()}
+
+    partials: dict[Index, Callable[..., dict[str, Array]]] = {_zero(keep): floating}
     for index in sorted(keep, key=sum):
         if any(index):
             axis = next(i for i, order in enumerate(index) if order)

@@ -7,7 +7,7 @@ precision and take an explicit `jax.random` key.
 import math
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -163,11 +163,11 @@ class Box:
         points = np.asarray(points)
         names = []
         for column, (name, axis) in enumerate(self._axes.items()):
-            slack = 1e-6 * (axis.high - axis.low)
             values = points[:, column]
-            inside = np.isfinite(values)
-            if axis.scale != "periodic":
-                inside &= (values >= axis.low - slack) & (values <= axis.high + slack)
+            inside = np.isfinite(values) & ((axis.scale != "log") | (values > 0))
+            if axis.scale != "periodic" and inside.all():
+                unit = axis.to_unit(values)
+                inside = (unit >= -1e-6) & (unit <= 1 + 1e-6)
             if not inside.all():
                 names.append(name)
         return names
@@ -214,8 +214,8 @@ class Box:
             side: int = round(count ** (1 / len(self)))
             if side ** len(self) != count:
                 raise DomainError(
-                    f"A regular grid over {len(self)} axes needs a count that is a power of {len(self)}, but got "
-                    f"{count}. The nearest is {side ** len(self)}."
+                    f"A regular grid over {len(self)} axes needs a whole number to the power {len(self)} of points, "
+                    f"but got {count}. The nearest is {side ** len(self)}."
                 )
             return self.grid(**dict.fromkeys(self.names, side)).points
         else:
@@ -274,8 +274,8 @@ class At:
         free = box.without(list(fixed))
         drawn = free.sample(count if len(free) else 1, key, sampler)
         columns = {name: drawn[:, i] for i, name in enumerate(free.names)}
-        points = [columns.get(name, np.full(len(drawn), fixed.get(name))) for name in box]
-        points = np.stack(points, axis=1)
+        columns |= {name: np.full(len(drawn), value) for name, value in fixed.items()}
+        points = np.stack([columns[name] for name in box], axis=1)
         box.check(points, forbid=True)
         return points
 
@@ -293,13 +293,18 @@ class Boundary:
         measure = [
             math.prod(axis.high - axis.low for other, axis in zip(box, box.axes) if other != name) for name, _ in faces
         ]
-        if count < len(faces):
-            raise DomainError(f"{len(faces)} faces need at least as many points, but got {count}. Ask for more points.")
-        edges = np.round(np.cumsum([0, *measure]) / sum(measure) * count).astype(int)
+        if not faces or count < len(faces):
+            raise DomainError(
+                f"A boundary needs at least one axis and a point for each face, but got {len(faces)} faces and "
+                f"{count} points. Name an axis, as in boundary('x'), or ask for more points."
+            )
+        # One point a face, the rest by measure.
+        rest = count - len(faces)
+        edges = np.round(np.cumsum([0, *measure]) / sum(measure) * rest).astype(int)
         keys = jax.random.split(key, len(faces))
         return np.concatenate(
             [
-                At(((name, end),)).sample(box, max(1, int(share)), face_key, sampler)
+                At(((name, end),)).sample(box, 1 + int(share), face_key, sampler)
                 for (name, end), share, face_key in zip(faces, np.diff(edges), keys)
             ]
         )
@@ -317,11 +322,19 @@ class Interior:
     def count(self) -> int:
         return self.points + (0 if self.anchors is None else len(self.anchors))
 
+    def thinned(self, fraction: float, axes: int) -> "Interior":
+        """With about that fraction of the drawn points, on `axes` axes; the anchors stay.
+
+        A regular grid stays one (the next larger). Sobol points drawn with the same key are a subset of the full set.
+        """
+        if self.sampler == "grid":
+            return replace(self, points=math.ceil((fraction * self.points) ** (1 / axes)) ** axes)
+        return replace(self, points=max(1, round(fraction * self.points)))
+
     def sample(self, box: Box, key: jax.Array) -> Points:
         """`count` points, the anchors last."""
-        drawn = box.sample(self.points, key, self.sampler)
         if self.anchors is None:
-            return drawn
+            return box.sample(self.points, key, self.sampler)
         anchors = np.asarray(self.anchors, dtype=float)
         if anchors.ndim != 2 or anchors.shape[1] != len(box):
             raise DomainError(
@@ -329,7 +342,9 @@ class Interior:
                 f"{anchors.shape}."
             )
         box.check(anchors, forbid=True)
-        return np.concatenate([drawn, anchors])
+        if self.points == 0:
+            return anchors
+        return np.concatenate([box.sample(self.points, key, self.sampler), anchors])
 
 
 def at(**fixed: float) -> At:

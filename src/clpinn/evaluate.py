@@ -80,21 +80,26 @@ def evaluate(
     network: Network,
     thetas: Points | None = None,
     progress: Progress | None = None,
+    forbid_outside: bool = False,
 ) -> Metrics:
-    """Errors on the evaluation grid at the candidates, or at thetas of your choice (rows, parameters)."""
+    """Errors on the evaluation grid at the candidates, or at thetas of your choice (rows, parameters).
+
+    A theta outside the box is warned of, or an error if `forbid_outside`.
+    """
     validate(problem)
     points = problem.evaluation.points
     table = None
     if thetas is None:
         thetas = problem.candidates.points
-        table = reference_table(problem, progress) if problem.reference is not None else None
+        if problem.reference is not None and problem.reference_version is not None:
+            table = reference_table(problem, progress)
     thetas = np.atleast_2d(np.asarray(thetas, dtype=float))
     if thetas.shape[1] != len(problem.parameters):
         raise ProblemError(
             f"Thetas need {len(problem.parameters)} columns ({', '.join(problem.parameters)}), but got the shape "
             f"{thetas.shape}."
         )
-    problem.parameters.check(thetas)
+    problem.parameters.check(thetas, forbid_outside)
 
     collected: dict[str, list[tuple[float, float, float, bool]]] = {name: [] for name in problem.outputs}
     res_pde = []
@@ -115,9 +120,9 @@ def evaluate(
 def _errors(predicted: np.ndarray, exact: np.ndarray) -> tuple[float, float, float, bool]:
     difference = predicted - exact
     norm = float(np.linalg.norm(exact))
-    # A NaN prediction gives a NaN error, as it should.
-    relative = float(np.linalg.norm(difference)) / norm if norm > 0 else np.nan
-    return float(np.mean(difference**2)), relative, float(np.max(np.abs(difference))), norm > 0
+    # A NaN prediction or reference gives a NaN error, as it should.
+    relative = float(np.linalg.norm(difference)) / norm if norm != 0 else np.nan
+    return float(np.mean(difference**2)), relative, float(np.max(np.abs(difference))), norm != 0
 
 
 def _predict(
@@ -128,15 +133,29 @@ def _predict(
     at = jnp.asarray(theta, dtype)
     outputs, total, rows = [], 0.0, 0
     for start in range(0, len(points), CHUNK):
-        found, residual = _chunk(problem, network, jnp.asarray(points[start : start + CHUNK], dtype), at)
+        found, residual = _chunk(_Same(problem), network, jnp.asarray(points[start : start + CHUNK], dtype), at)
         outputs.append(np.asarray(found, dtype=float))
         total += float(np.sum(np.abs(np.asarray(residual, dtype=float))))
         rows += residual.size
     return np.concatenate(outputs, axis=1), total / rows
 
 
+class _Same:
+    """A problem by identity, so that one of a class without a hash can be compiled for, too."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.problem is self.problem
+
+    def __hash__(self) -> int:
+        return id(self.problem)
+
+
 @eqx.filter_jit
-def _chunk(problem: Problem, network: Network, x: Array, theta: Array) -> tuple[Array, Array]:
+def _chunk(same: _Same, network: Network, x: Array, theta: Array) -> tuple[Array, Array]:
+    problem = same.problem
     found = jax.vmap(lambda point: values(problem, network, point, theta))(x)
     residual = jax.vmap(lambda point: residuals(problem, network, point, theta))(x)
     return jnp.stack([found[name] for name in problem.outputs]), jnp.stack(list(residual.values()))
@@ -190,6 +209,6 @@ def reference_residual(problem: Problem, key: Array, points: int = 200) -> dict[
     with jax.enable_x64(True):
         try:
             found = jax.vmap(lambda a, b: residuals(problem, None, a, b))(jnp.asarray(x), jnp.asarray(thetas))
-        except jax.errors.TracerArrayConversionError:
+        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
             return None
         return {name: float(jnp.max(jnp.abs(value))) for name, value in found.items()}

@@ -123,7 +123,7 @@ def build(
 
 def count(network: eqx.Module) -> int:
     """Number of trainable parameters."""
-    return sum(leaf.size for leaf in jax.tree.leaves(network) if eqx.is_array(leaf) or hasattr(leaf, "size"))
+    return sum(leaf.size for leaf in jax.tree.leaves(network))
 
 
 def matching_width(parameters: int, make: Callable[[int], eqx.Module]) -> int:

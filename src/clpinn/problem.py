@@ -13,8 +13,9 @@ None in its place stands for the problem's own reference, if that is written wit
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -26,7 +27,7 @@ from numpy.typing import ArrayLike
 from clpinn import derivatives
 from clpinn.derivatives import Derivatives, Index, Jet
 from clpinn.domain import At, Boundary, Box, Grid, Interior, Points, Sampler
-from clpinn.errors import ProblemError
+from clpinn.errors import ClpinnError, ProblemError
 
 Scalar = Float[Array, ""]
 Network = Callable[[Any, Any], Any] | None
@@ -88,7 +89,8 @@ class Problem:
         there are several outputs; returns the same.
     `place(self, ...)`: coordinates mapped by parameters. Takes the coordinates of the box and the parameters,
         returns the physical coordinates as a dict with the same names. Points are drawn in the box; residuals,
-        conditions and references see physical coordinates, and derivatives are taken along those.
+        conditions and references see physical coordinates, and derivatives are taken along those. The map must be
+        one to one on the whole box, edges included (a polar map starts a little off r = 0).
     `conditions`: a tuple of soft `Condition` and `Data`.
     `prior(self, ...)`: how much a task weighs, as a positive function of the parameters.
     `reference(self, ...)`: the solution, for evaluation only. Takes arrays of all coordinates and parameters,
@@ -102,14 +104,15 @@ class Problem:
     interior: Interior = Interior()
     # The thetas that task selection draws from and evaluation reports on, and the coordinates where errors are
     # measured. A grid by default; put another in its place.
-    candidates: Grid = property(_default_candidates)  # pyright: ignore[reportAssignmentType]
-    evaluation: Grid = property(_default_evaluation)  # pyright: ignore[reportAssignmentType]
+    candidates: Grid = cached_property(_default_candidates)  # pyright: ignore[reportAssignmentType]
+    evaluation: Grid = cached_property(_default_evaluation)  # pyright: ignore[reportAssignmentType]
 
     # For people: the equation as text and where the reference comes from.
     equation: str = ""
     reference_kind: str = ""
-    # References of a problem with a version are kept on disk; raise it when the reference changes.
-    reference_version: int | None = None
+    # References of a problem with a version are kept on disk. Change it whenever the reference does; where that
+    # depends on an instance, the version must too.
+    reference_version: Any = None
 
     residual: Callable[..., Any]
     constrain: Callable[..., Any] | None = None
@@ -140,7 +143,7 @@ def named_derivatives(
 ) -> dict[str, Scalar]:
     """Derivatives at one point, by name ("u_xx", or "u_nu" along a parameter)."""
     parsed = {name: _parse(problem, name) for name in names}
-    keep = derivatives.closure(index for _, index in parsed.values())
+    keep = derivatives.closure([(0,) * len(problem.axes), *(index for _, index in parsed.values())])
     outputs, _ = fields(problem, network, x, theta, keep)
     zero = jnp.zeros((), x.dtype)
     return {name: outputs[output].streams.get(index, zero) for name, (output, index) in parsed.items()}
@@ -208,10 +211,23 @@ def fields(
 
 
 def _reference_fields(problem: Problem, point: dict[str, Jet], keep: frozenset[Index]) -> dict[str, Jet]:
+    return derivatives.compose(lambda **named: reference_values(problem, named), point, keep)
+
+
+def reference_values(problem: Problem, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The problem's reference at physical coordinates and parameters by name."""
     if problem.reference is None:
-        raise ProblemError(f"{type(problem).__name__} has no reference.")
-    reference = problem.reference
-    return derivatives.compose(lambda **named: call_by_name(reference, "reference", named), point, keep)
+        raise ProblemError(f"{type(problem).__name__} has no reference. Give the class a method `reference`.")
+    found = call_by_name(problem.reference, "reference", given)
+    return _with_keys(found, problem.outputs, "reference")
+
+
+def _with_keys(found: Any, names: Iterable[str], where: str) -> dict[str, Any]:
+    """A dict with exactly these keys, or an error that says what came instead."""
+    if not isinstance(found, dict) or set(found) != set(names):
+        got = ", ".join(map(str, found)) or "an empty dict" if isinstance(found, dict) else type(found).__name__
+        raise ProblemError(f"{where} must return a dict with the keys {', '.join(names)}, but returned {got}.")
+    return found
 
 
 def _variables(
@@ -255,12 +271,7 @@ def placed(problem: Problem, given: Mapping[str, Any]) -> dict[str, Any]:
     if problem.place is None:
         return {name: given[name] for name in problem.coordinates}
     moved = call_by_name(problem.place, "place", given)
-    if not isinstance(moved, dict) or set(moved) != set(problem.coordinates):
-        got = sorted(moved) if isinstance(moved, dict) else type(moved).__name__
-        raise ProblemError(
-            f"place must return a dict with the keys {', '.join(problem.coordinates)}, but returned {got}."
-        )
-    return moved
+    return _with_keys(moved, problem.coordinates, "place")
 
 
 def _constrained(
@@ -276,12 +287,7 @@ def _constrained(
         result = call_by_name(constrain, "constrain", place, inputs[problem.outputs[0]] if single else inputs)
         if single and not isinstance(result, dict):
             result = {problem.outputs[0]: result}
-        if not isinstance(result, dict) or set(result) != set(problem.outputs):
-            got = sorted(result) if isinstance(result, dict) else type(result).__name__
-            raise ProblemError(
-                f"constrain must return a dict with the keys {', '.join(problem.outputs)}, but returned {got}."
-            )
-        return _as_scalars(result, "constrain", "")
+        return _as_scalars(_with_keys(result, problem.outputs, "constrain"), "constrain", "")
 
     arguments = {f"raw {name}": jet for name, jet in raw.items()} | point
     return derivatives.compose(transform, arguments, keep)
@@ -294,6 +300,12 @@ def _parse(problem: Problem, name: str) -> tuple[str, Index]:
 def _as_scalars(result: Any, where: str, name: str) -> dict[str, Scalar]:
     """One scalar or a dict of scalars, as a dict."""
     named = result if isinstance(result, dict) else {name: result}
+    if not named or any(value is None or isinstance(value, list | tuple | str) for value in named.values()):
+        got = "nothing" if result is None else "an empty dict" if result == {} else f"a {type(result).__name__}"
+        raise ProblemError(
+            f"{where} must return a scalar, or a dict of scalars by name, but returned {got}. "
+            "Is a `return` missing? Several equations are a dict: {'mass': ..., 'momentum': ...}."
+        )
     for key, value in named.items():
         shape = jnp.shape(value)
         if shape != ():
@@ -379,7 +391,10 @@ def data_points(problem: Problem, data: Data) -> tuple[Points, Points, dict[str,
     thetas = np.stack([columns[name] for name in problem.parameters], axis=1) if len(problem.parameters) else None
     thetas = np.zeros((rows, 0)) if thetas is None else thetas
     physical = np.stack([columns[name] for name in problem.coordinates], axis=1)
-    return box_points(problem, physical, thetas), thetas, measured
+    points = box_points(problem, physical, thetas)
+    problem.parameters.check(thetas)
+    problem.coordinates.check(points)
+    return points, thetas, measured
 
 
 # Checking a problem -----------------------------------------------------------------------------------------
@@ -406,8 +421,26 @@ def validate(problem: Problem) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ProblemError(f"{kind} uses the name {', '.join(twice)} twice. Axes and outputs need names of their own.")
-    problem.parameters.require(problem.candidates.values, complete=True)
-    problem.coordinates.require(problem.evaluation.values, complete=True)
+    for name in outputs:
+        if name.startswith("_") or _reads_as_derivative(name, problem):
+            raise ProblemError(
+                f"{kind} has an output called {name!r}, which reads as a derivative or cannot be asked for. Rename it."
+            )
+    for name, box in (("candidates", problem.parameters), ("evaluation", problem.coordinates)):
+        grid = getattr(problem, name)
+        if not isinstance(grid, Grid):
+            raise ProblemError(f"{kind}.{name} must be a clpinn.Grid, but is {type(grid).__name__}.")
+        box.require(grid.values, complete=True)
+        if tuple(grid.values) != box.names:
+            raise ProblemError(f"{kind}.{name} must name its axes in the order of the box: {', '.join(box)}.")
+    if not isinstance(problem.conditions, tuple) or not all(
+        isinstance(condition, Condition | Data) for condition in problem.conditions
+    ):
+        raise ProblemError(
+            f"{kind}.conditions must be a tuple of clpinn.Condition and clpinn.Data, but is {problem.conditions!r}. "
+            "A tuple of one needs a comma: (cl.Condition(...),)."
+        )
+    problem.interior.sample(problem.coordinates, jax.random.key(0))
 
     x, theta = jnp.zeros(len(problem.coordinates)), jnp.zeros(len(problem.parameters))
     inputs = problem.coordinates.feature_count + problem.parameters.feature_count
@@ -416,7 +449,7 @@ def validate(problem: Problem) -> None:
     def network(coordinates: Jet, parameters: Jet) -> Jet:
         return derivatives.linear(derivatives.concatenate([coordinates, parameters]), weight, bias)
 
-    jax.eval_shape(lambda: residuals(problem, network, x, theta))
+    _traced(lambda: residuals(problem, network, x, theta), "residual")
     seen: list[str] = []
     for condition in problem.conditions:
         if condition.name in seen:
@@ -427,7 +460,9 @@ def validate(problem: Problem) -> None:
         if isinstance(condition, Data):
             data_points(problem, condition)
         else:
-            jax.eval_shape(lambda c=condition: condition_residuals(problem, c, network, x, theta))
+            _traced(
+                lambda c=condition: condition_residuals(problem, c, network, x, theta), f"condition {condition.name!r}"
+            )
             condition.sample(problem.coordinates, jax.random.key(0))
     for corner in problem.parameters.corners():
         weight_there = task_prior(problem, corner)
@@ -435,6 +470,26 @@ def validate(problem: Problem) -> None:
             raise ProblemError(
                 f"{kind}.prior must be positive, but is {weight_there} at {dict(zip(problem.parameters, corner))}."
             )
+
+
+def _traced(function: Callable[[], Any], where: str) -> None:
+    """Trace a user's function abstractly; what it raises is told with its place."""
+    try:
+        jax.eval_shape(function)
+    except ClpinnError:
+        raise
+    except Exception as error:
+        text = str(error).strip().split("\n")[0]
+        raise ProblemError(f"{where} (or constrain, or place) failed: {type(error).__name__}: {text}") from error
+
+
+def _reads_as_derivative(name: str, problem: Problem) -> bool:
+    others = tuple(output for output in problem.outputs if output != name)
+    try:
+        derivatives.parse_name(name, others, problem.axes)
+    except (ProblemError, IndexError):
+        return False
+    return True
 
 
 def task_prior(problem: Problem, theta: Float[np.ndarray, " parameters"]) -> float:

@@ -6,11 +6,13 @@ and moved there, so two processes at once at worst do the work twice.
 """
 
 import hashlib
+import inspect
 import io
 import os
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -18,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 from platformdirs import user_cache_path
 
-from clpinn.domain import Grid, Points
-from clpinn.errors import CacheError, ProblemError
-from clpinn.problem import Problem, call_by_name, placed
+from clpinn.domain import Box, Grid, Points
+from clpinn.errors import CacheError
+from clpinn.problem import Problem, placed, reference_values
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many are done, and how many there are."""
@@ -32,17 +34,11 @@ def reference_at(
     problem: Problem, points: Points, theta: Float[np.ndarray, " parameters"]
 ) -> Float[np.ndarray, "outputs points"]:
     """The reference at points of the box for one theta, in double precision, outputs in the problem's order."""
-    assert problem.reference is not None
     given = dict(zip(problem.coordinates, np.asarray(points, dtype=float).T))
     given |= dict(zip(problem.parameters, np.asarray(theta, dtype=float)))
     with jax.enable_x64(True):
         arguments = {name: given[name] for name in problem.parameters} | placed(problem, given)
-        found = call_by_name(problem.reference, "reference", arguments)
-        if not isinstance(found, dict) or set(found) != set(problem.outputs):
-            got = sorted(found) if isinstance(found, dict) else type(found).__name__
-            raise ProblemError(
-                f"reference must return a dict with the keys {', '.join(problem.outputs)}, but returned {got}."
-            )
+        found = reference_values(problem, arguments)
         rows = [np.broadcast_to(np.asarray(found[name], dtype=float), len(points)) for name in problem.outputs]
     return np.stack(rows)
 
@@ -85,11 +81,15 @@ def cache_folder() -> Path:
 
 
 def _name(problem: Problem) -> str:
-    """A file name that changes with the problem's version, options and grids."""
-    digest = hashlib.sha256(repr(sorted(vars(problem).items())).encode())
+    """A file name that changes with the problem's class, version, boxes and grids."""
+    kind = type(problem)
+    about = [kind.__module__, kind.__qualname__, problem.reference_version, problem.outputs]
+    digest = hashlib.sha256(repr([*about, problem.coordinates, problem.parameters]).encode())
+    with suppress(OSError, TypeError):  # two files may hold classes of one name
+        digest.update(inspect.getsource(kind).encode())
     for grid in (problem.candidates, problem.evaluation):
         digest.update(_grid_bytes(grid))
-    return f"{type(problem).__name__}-v{problem.reference_version}-{digest.hexdigest()[:16]}"
+    return f"{kind.__name__}-{digest.hexdigest()[:24]}"
 
 
 def _grid_bytes(grid: Grid) -> bytes:
@@ -137,12 +137,16 @@ def _write(path: Path, table: np.ndarray) -> None:
 
 
 def by_theta(
-    solve: Callable[..., Callable[..., np.ndarray]], coordinates: tuple, theta: tuple
+    solve: Callable[..., Callable[..., np.ndarray]], box: Box, coordinates: tuple, theta: tuple
 ) -> Float[np.ndarray, "..."]:
-    """Values of solve(*theta)(*coordinates) for arrays that broadcast: one solve for each different theta."""
+    """Values of solve(*theta)(*coordinates) for arrays that broadcast: one solve for each different theta.
+
+    The coordinates must lie in the box: a solver's polynomials mean nothing outside.
+    """
     arrays = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (*coordinates, *theta)))
     flat = np.stack([array.ravel() for array in arrays], axis=1)
     axes = len(coordinates)
+    box.check(flat[:, :axes], forbid=True)
     different, row = np.unique(flat[:, axes:], axis=0, return_inverse=True)
     found = np.empty(len(flat))
     for i, values in enumerate(different):

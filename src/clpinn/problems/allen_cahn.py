@@ -38,7 +38,7 @@ class AllenCahn(Problem):
         return rho**3 * np.exp(-2 * np.log10(nu))
 
     def reference(self, x, t, nu, rho):
-        return {"u": by_theta(_solve_once, (x, t), (nu, rho))}
+        return {"u": by_theta(_solve_once, self.coordinates, (x, t), (nu, rho))}
 
 
 Floats = NDArray[np.float64]

@@ -35,7 +35,7 @@ class PoissonBoltzmann(Problem):
         return BOUNDARY_VALUE + (1 - x**2) * (1 - y**2) * raw
 
     def reference(self, x, y, mu1, mu2, k, A):
-        return {"u": by_theta(solve, (x, y), (mu1, mu2, k, A))}
+        return {"u": by_theta(solve, self.coordinates, (x, y), (mu1, mu2, k, A))}
 
 
 Floats = NDArray[np.float64]

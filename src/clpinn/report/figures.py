@@ -28,6 +28,8 @@ def plot_reference(problem: Problem, path: Path) -> None:
             if row == 0:
                 values = ", ".join(f"{p} = {v:.3g}" for p, v in zip(problem.parameters, theta))
                 panel.set_title(values, fontsize=10)
+    if not path.suffix:
+        raise ValueError("a picture's name needs an ending, such as .png, .svg or .pdf")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 

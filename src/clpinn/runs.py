@@ -1,0 +1,404 @@
+"""A run from problem to result, and its directory.
+
+config.json      everything needed to repeat it, with versions
+history.jsonl    losses by name, validation loss, set sizes, along the run
+events.jsonl     each event: thetas queried, scores, newcomer, moves, weights
+metrics.json     the outcome: errors, queries, wall time by part, forgetting, coverage
+errors.csv       errors by theta
+checkpoint/      what is needed to resume
+"""
+
+import csv
+import fcntl
+import json
+import math
+import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from clpinn import checkpoint
+from clpinn.errors import ClpinnError
+from clpinn.evaluate import Metrics, evaluate
+from clpinn.problem import Problem, validate
+from clpinn.problems import load_problem
+from clpinn.references import Progress
+from clpinn.settings import Settings, from_dict, to_dict
+from clpinn.tasks import coverage_hole
+from clpinn.trainer import Callbacks, State, Trainer
+
+LIBRARIES = ("clpinn", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
+
+
+class RunError(ClpinnError):
+    """A run directory that cannot be used for what was asked."""
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Who watches a run: a display, or nobody."""
+
+    progress: Callable[[State, float, dict[str, float]], None] = lambda *_: None
+    message: Callable[[str], None] = lambda _: None
+    evaluation: Progress | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run ends with."""
+
+    problem: Problem
+    network: Any
+    metrics: dict[str, Any]
+    folder: Path
+
+    @property
+    def outcome(self) -> str:
+        return self.metrics["outcome"]
+
+
+def train(
+    problem: Problem,
+    settings: Settings,
+    out: Path | str,
+    resume: bool = False,
+    name: str | None = None,
+    checkpoint_seconds: float = 30.0,
+    observer: Observer | None = None,
+) -> Result:
+    """Train a problem with these settings in the directory `out`, which must be empty or new unless `resume`.
+
+    `name` is how the command line calls the problem. With `resume`, a run goes on where its last checkpoint was, with
+    the settings it was started with; one without a checkpoint starts, a finished one is left as it is.
+    """
+    validate(problem)
+    observer = observer or Observer()
+    folder = Path(out)
+    started = (folder / "config.json").exists()
+    if resume and started:
+        settings = _same_run(folder, problem, name, settings)
+        if (folder / "metrics.json").exists():
+            metrics = json.loads((folder / "metrics.json").read_text())
+            if metrics["outcome"] not in ("stopped", "time", "steps"):
+                observer.message(f"The run in {folder} has ended ({metrics['outcome']}). Nothing is left to do.")
+                return Result(problem, load_network(folder, problem), metrics, folder)
+    elif folder.exists() and any(folder.iterdir()):
+        raise RunError(
+            f"The directory {folder} is not empty. Choose another with --out, or go on with what is there: --resume."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder), _stop_signals() as stopped, jax.enable_x64(settings.precision == "double"):
+        if not started:
+            _write_config(folder, problem, settings, name)
+        return _train(problem, settings, folder, resume, checkpoint_seconds, observer, stopped)
+
+
+def _train(
+    problem: Problem,
+    settings: Settings,
+    folder: Path,
+    resume: bool,
+    checkpoint_seconds: float,
+    observer: Observer,
+    stopped: Callable[[], bool],
+) -> Result:
+    trainer = Trainer(problem, settings)
+    state, before = trainer.init(), 0.0
+    if resume:
+        state, before = _restored(folder, trainer, state, observer)
+    _cut(folder / "history.jsonl", state.step)
+    _cut(folder / "events.jsonl", state.step)
+    start = time.perf_counter()
+    saved = [start]
+
+    def elapsed() -> float:
+        return before + time.perf_counter() - start
+
+    def save(state: State, now: bool = False) -> None:
+        if now or time.perf_counter() - saved[0] >= checkpoint_seconds:
+            with trainer.timing.measure("checkpoint"):
+                description = state.counters() | {"elapsed": elapsed(), "seconds": trainer.timing.seconds}
+                checkpoint.save(folder / "checkpoint", state.step, state.tree(), description)
+            saved[0] = time.perf_counter()
+
+    def stop() -> str | None:
+        if stopped():
+            return "stopped"
+        return "time" if settings.seconds is not None and elapsed() >= settings.seconds else None
+
+    def event(record: dict[str, Any], network: Any) -> None:
+        """Log the event, with the error of a task at the moment it is displaced (where there is a reference)."""
+        moved = [record[f"moved_{way}"] for way in ("to_replay", "dropped") if record[f"moved_{way}"] is not None]
+        if moved and problem.reference is not None:
+            with trainer.timing.measure("evaluation"):
+                found = evaluate(problem, network, thetas=np.array(moved))
+            record["displaced_rel_l2"] = {name: _plain(e.rel_l2.tolist()) for name, e in found.outputs.items()}
+        _append(folder / "events.jsonl", record)
+
+    callbacks = Callbacks(
+        history=lambda row: _append(folder / "history.jsonl", row | {"seconds": round(elapsed(), 3)}),
+        event=event,
+        progress=observer.progress,
+        save=save,
+        probe=_probe(problem, settings) if settings.probe else None,
+        stop=stop,
+        message=observer.message,
+    )
+    state, outcome = trainer.run(state, callbacks)
+    save(state, now=True)
+    with trainer.timing.measure("evaluation"):
+        found = evaluate(problem, state.network, progress=observer.evaluation)
+    metrics = _metrics(problem, settings, trainer, state, outcome, found, elapsed(), folder)
+    _write_errors(folder / "errors.csv", found)
+    _write_atomically(folder / "metrics.json", json.dumps(metrics, indent=2))
+    return Result(problem, state.network, metrics, folder)
+
+
+def _restored(folder: Path, trainer: Trainer, start: State, observer: Observer) -> tuple[State, float]:
+    """The state of the newest usable checkpoint, and the seconds spent until then."""
+    loaded = checkpoint.load(folder / "checkpoint", start.tree())
+    if loaded is None:
+        observer.message(f"There is no checkpoint in {folder} yet: the run starts from the beginning.")
+        return start, 0.0
+    for message in loaded.damaged:
+        observer.message(message)
+    counters = {name: loaded.description[name] for name in start.counters()}
+    state = replace(start, **jax.tree.map(_as_it_was, start.tree(), loaded.tree), **counters)
+    trainer.timing.seconds.update(loaded.description["seconds"])
+    observer.message(f"Going on from step {state.step}.")
+    return state, loaded.description["elapsed"]
+
+
+def _as_it_was(like: Any, array: np.ndarray) -> Any:
+    """A loaded array on the device where the run keeps it there, on the host otherwise."""
+    return jax.numpy.asarray(array) if isinstance(like, jax.Array) else array
+
+
+def load_network(folder: Path | str, problem: Problem | None = None) -> Any:
+    """The network of a run, as its last checkpoint has it."""
+    folder = Path(folder)
+    config = read_config(folder)
+    problem = problem or problem_of(folder)
+    settings = from_dict(config["settings"])
+    with jax.enable_x64(settings.precision == "double"):
+        start = Trainer(problem, settings).init()
+        loaded = checkpoint.load(folder / "checkpoint", start.tree())
+        if loaded is None:
+            raise RunError(f"The run in {folder} has no checkpoint yet. Train it first, or wait for the first one.")
+        return jax.tree.map(jax.numpy.asarray, loaded.tree["network"])
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """A run's config.json."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise RunError(f"{folder} is not a run: it has no config.json. Give the directory of a run.")
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise RunError(f"{path} is damaged ({error}). Restore it, or train again.") from None
+
+
+def problem_of(folder: Path | str) -> Problem:
+    """The problem of a run that was started from the command line."""
+    config = read_config(Path(folder))
+    if config["problem"] is None:
+        raise RunError(f"The run in {folder} was started from Python with a problem of its own: pass that problem.")
+    return load_problem(config["problem"], paper=from_dict(config["settings"]).optimizer == "adam-lbfgs")
+
+
+def _describe(problem: Problem) -> dict[str, Any]:
+    options = {key: value for key, value in vars(problem).items() if isinstance(value, bool | int | float | str)}
+    return {"class": type(problem).__name__, "options": options, "parameters": repr(problem.parameters)}
+
+
+def _write_config(folder: Path, problem: Problem, settings: Settings, name: str | None) -> None:
+    config = {
+        "problem": name,
+        "description": _describe(problem),
+        "settings": to_dict(settings),
+        "versions": {"python": platform.python_version()} | {library: version(library) for library in LIBRARIES},
+        "devices": [str(device) for device in jax.devices()],
+    }
+    _write_atomically(folder / "config.json", json.dumps(config, indent=2))
+
+
+def _same_run(folder: Path, problem: Problem, name: str | None, settings: Settings) -> Settings:
+    """The settings a run was started with, with new bounds; an error if it is another problem's."""
+    config = read_config(folder)
+    if config["description"] != json.loads(json.dumps(_describe(problem))):
+        was, now = config["problem"] or config["description"]["class"], name or type(problem).__name__
+        raise RunError(
+            f"The run in {folder} is of another problem: {was}, not {now}. Nothing was changed. Resume it with its own "
+            "problem, or choose another directory."
+        )
+    return replace(from_dict(config["settings"]), steps=settings.steps, seconds=settings.seconds)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time works in a run directory; the lock goes with the process."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"Another process is working in {folder}. Wait for it, or choose another directory."
+            ) from None
+        yield
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM end a run after the current step, with a checkpoint; a second one at once."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def note(number: int, _: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _probe(problem: Problem, settings: Settings) -> Callable[[Any], dict[str, float]]:
+    """Errors at a few thetas spread over the candidates."""
+    candidates = problem.candidates.points
+    chosen = candidates[np.unique(np.linspace(0, len(candidates) - 1, settings.probe).round().astype(int))]
+
+    def probe(network: Any) -> dict[str, float]:
+        found = evaluate(problem, network, thetas=chosen).summary()
+        return {name: errors["rel_l2_macro"] for name, errors in found["outputs"].items()}
+
+    return probe
+
+
+def _metrics(
+    problem: Problem,
+    settings: Settings,
+    trainer: Trainer,
+    state: State,
+    outcome: str,
+    found: Metrics,
+    elapsed: float,
+    folder: Path,
+) -> dict[str, Any]:
+    config = read_config(folder)
+    summary = found.summary()
+    seconds = trainer.timing.seconds
+    metrics = {
+        "problem": config["problem"] or config["description"]["class"],
+        "method": settings.method,
+        "optimizer": settings.optimizer,
+        "seed": settings.seed,
+        "outcome": outcome,
+        "steps": state.step,
+        "lbfgs_steps": state.stage_step if state.stage != "adam" else 0,
+        "lbfgs_evaluations": state.evaluations,
+        "recoveries": state.recoveries,
+        "wall_seconds": elapsed,
+        "search_seconds": seconds.get("selection", 0.0) + seconds.get("queries", 0.0),
+        "seconds": seconds,
+        "queries": state.queries,
+        "active": len(state.pool.active),
+        "replay": len(state.pool.replay),
+        "res_pde_macro": summary["res_pde_macro"],
+        "outputs": summary["outputs"],
+        "has_reference": problem.reference is not None,
+        "forgetting": _forgetting(problem, trainer, state, folder),
+        "coverage_hole": coverage_hole(problem.candidates.points, state.pool.thetas, trainer.box),
+    }
+    return _plain(metrics)
+
+
+def _forgetting(problem: Problem, trainer: Trainer, state: State, folder: Path) -> list[dict[str, Any]]:
+    """Loss (and relative L2) of every displaced task when it was displaced last, and now."""
+    last = {tuple(row[:-2].tolist()): (row[-2], int(row[-1])) for row in state.displaced}
+    if not last:
+        return []
+    errors_then: dict[tuple[float, ...], dict[str, float]] = {}
+    for line in (folder / "events.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        moved = [record[f"moved_{way}"] for way in ("to_replay", "dropped") if record[f"moved_{way}"] is not None]
+        for i, theta in enumerate(moved):
+            by_output = record.get("displaced_rel_l2", {})
+            errors_then[tuple(theta)] = {name: values[i] for name, values in by_output.items()}
+    thetas = np.array(list(last))
+    losses = trainer.loss.task_losses(state.network, thetas)
+    outputs = evaluate(problem, state.network, thetas=thetas).outputs
+    return [
+        {
+            "theta": dict(zip(problem.parameters, theta)),
+            "step": step,
+            "loss_then": then,
+            "loss_now": losses[i],
+            "rel_l2_then": errors_then.get(theta, {}),
+            "rel_l2_now": {name: errors.rel_l2[i] for name, errors in outputs.items()},
+        }
+        for i, (theta, (then, step)) in enumerate(last.items())
+    ]
+
+
+# Files -------------------------------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    """Plain values for JSON; what is not finite becomes null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(_plain(row)) + "\n")
+
+
+def _cut(path: Path, step: int) -> None:
+    """Drop what was logged after a step, or half written: it will be written again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text().splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except (json.JSONDecodeError, KeyError):
+            break
+    _write_atomically(path, "".join(kept))
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".temporary")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def _write_errors(path: Path, found: Metrics) -> None:
+    rows = found.table()
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,421 @@
+"""Training: the loop, top to bottom.
+
+Adam first, with an event every `interval` steps (select a task, exchange tasks, update weights), then L-BFGS on the
+pool as Adam left it. The trainer knows nothing of files: it gets callbacks, and a `State` is all there is to save.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from clpinn.domain import Axis, Box, Points
+from clpinn.loss import Collocation, Loss, Tasks
+from clpinn.networks import FNN, ParamFNN, build
+from clpinn.optimizers.adam import Adam
+from clpinn.optimizers.lbfgs import LBFGS
+from clpinn.problem import Problem, task_prior
+from clpinn.selection import Bayesian, Fixed, GridGreedy, Selection, Selector, Uniform
+from clpinn.settings import Settings, SettingsError
+from clpinn.tasks import Moves, TaskPool
+from clpinn.weighting import Dynamic, Equal, Weighting
+
+ADAM, LBFGS_STAGE, DONE = "adam", "lbfgs", "done"
+VALIDATION_THETAS = 16
+SNAPSHOT_STEPS = 100
+RECOVERIES = 5
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that changes in a run. `tree()` and `counters()` are what a checkpoint holds."""
+
+    network: Any
+    adam: Any
+    lbfgs: Any
+    pool: TaskPool
+    weights: np.ndarray
+    """Shape (tasks,), in the order of `pool.thetas`."""
+    losses: np.ndarray
+    """Loss of each task at the event before, NaN where there was none."""
+    displaced: np.ndarray
+    """One row a task when it was displaced: theta, loss, step. Shape (displacements, parameters + 2)."""
+    stage: str = ADAM
+    step: int = 0
+    """Optimiser steps of the whole run."""
+    stage_step: int = 0
+    evaluations: int = 0
+    """Function evaluations of the L-BFGS stage."""
+    queries: int = 0
+    recoveries: int = 0
+    rate: float = 1.0
+    """What numerical failures have left of the learning rate."""
+
+    def tree(self) -> dict[str, Any]:
+        names = ("network", "adam", "lbfgs", "pool", "weights", "losses", "displaced")
+        return {name: getattr(self, name) for name in names}
+
+    def counters(self) -> dict[str, Any]:
+        names = ("stage", "step", "stage_step", "evaluations", "queries", "recoveries", "rate")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass
+class Timing:
+    """Wall seconds by what they were spent on."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def measure(self, what: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """How a run tells of itself. `stop` returns the name of an outcome to end the run with."""
+
+    history: Callable[[dict[str, Any]], None] = _nothing
+    event: Callable[[dict[str, Any], Any], None] = _nothing
+    """Gets the event as plain values, and the network at that moment."""
+    progress: Callable[[State, float, dict[str, float]], None] = _nothing
+    save: Callable[[State], None] = _nothing
+    """Called after every step; decides itself when to write."""
+    probe: Callable[[Any], dict[str, float]] | None = None
+    """Errors of a network, for the history only."""
+    stop: Callable[[], str | None] = _nothing
+    message: Callable[[str], None] = _nothing
+
+
+class Trainer:
+    """What stays the same through a run: the problem, its settings and all that follows from them."""
+
+    def __init__(self, problem: Problem, settings: Settings):
+        self.problem, self.settings = problem, settings
+        self.dtype = jnp.float64 if settings.precision == "double" else jnp.float32
+        keys = jax.random.split(jax.random.key(settings.seed), 5)
+        self._network_key, points_key, validation_key, self._task_key, self._batch_key = keys
+        fraction = settings.tasks.fraction if settings.tasks.density == "sparse" else 1.0
+        dense = Collocation.sample(problem, points_key)
+        sparse = Collocation.sample(problem, points_key, fraction)
+        independent = Collocation.sample(problem, validation_key)
+        self.loss = Loss(problem, dense, sparse, self.dtype, settings.chunk, settings.batch)
+        self._full_loss = self.loss if settings.batch == 1 else Loss(problem, dense, sparse, self.dtype, settings.chunk)
+        self._validation = Loss(problem, independent, independent, self.dtype, settings.chunk)
+        self._validation_thetas = problem.parameters.sample(VALIDATION_THETAS, validation_key)
+        self.box = task_box(problem, settings)
+        self.selector = make_selector(settings, self.box)
+        weights = settings.weights
+        self.weighting: Weighting = Equal() if weights.kind == "equal" else Dynamic(weights.static, weights.dynamic)
+        self.adam = Adam(settings.adam.learning_rate)
+        lbfgs = settings.lbfgs
+        self.lbfgs = LBFGS(lbfgs.history, lbfgs.gradient_tolerance, lbfgs.line_search)
+        self.timing = Timing()
+
+    # The start ---------------------------------------------------------------------------------------------------
+
+    def init(self) -> State:
+        """The state before the first step."""
+        settings = self.settings
+        architecture = settings.network
+        kind = FNN if architecture.kind == "fnn" else ParamFNN
+        network = build(kind, self.problem, architecture.width, architecture.depth, self._network_key, self.dtype)
+        for what, wanted in (
+            ("lbfgs.freeze", settings.lbfgs.freeze),
+            ("adam.decay=branch", settings.adam.decay == "branch"),
+        ):
+            if wanted and not isinstance(network, ParamFNN):
+                raise SettingsError(f"{what} needs a parameter branch. Use network.kind=param-fnn, or leave it out.")
+        tasks = settings.tasks
+        initial = self.selector.initial(self.box, tasks.active, jax.random.fold_in(self._task_key, 0))
+        if tasks.selector in ("uniform", "fixed"):
+            if len(initial) > tasks.active:
+                raise SettingsError(
+                    f"{len(initial)} fixed tasks do not fit into an active set of {tasks.active}. Raise tasks.active."
+                )
+            pool = TaskPool.fixed(initial)
+        else:
+            pool = TaskPool.from_corners(initial, tasks.active, tasks.replay)
+        count = len(pool.thetas)
+        return State(
+            network=network,
+            adam=self.adam.init(network),
+            lbfgs=self.lbfgs.init(self._trainable(network, LBFGS_STAGE)[0]),
+            pool=pool,
+            weights=self.weighting.weights(np.ones(count), np.full(count, np.nan), self._priors(pool.thetas)),
+            losses=np.full(count, np.nan),
+            displaced=np.zeros((0, len(self.problem.parameters) + 2)),
+        )
+
+    def _priors(self, thetas: Points) -> np.ndarray:
+        if not self.settings.weights.prior:
+            return np.ones(len(thetas))
+        return np.array([task_prior(self.problem, theta) for theta in thetas])
+
+    # The loop ----------------------------------------------------------------------------------------------------
+
+    def run(self, state: State, callbacks: Callbacks) -> tuple[State, str]:
+        """Train until the end, a bound or a stop. Returns the last state and the outcome's name."""
+        settings = self.settings
+        total = settings.adam.steps + settings.lbfgs.steps
+        every = max(1, min(100, total // 100))
+        started = time.perf_counter()
+        objective = self._objective(state)
+        good, finished = state, False
+        while True:
+            if state.stage == ADAM and (state.stage_step >= settings.adam.steps or self._adam_time_is_up(started)):
+                state = replace(state, stage=LBFGS_STAGE, stage_step=0)
+                objective, good = self._objective(state), state
+            if state.stage == LBFGS_STAGE:
+                allowed = settings.lbfgs.evaluations * settings.lbfgs.steps
+                if finished or state.stage_step >= settings.lbfgs.steps or state.evaluations >= allowed:
+                    return replace(state, stage=DONE), "finished"
+            if state.stage == DONE:
+                return state, "finished"
+            if settings.steps is not None and state.step >= settings.steps:
+                return state, "steps"
+            reason = callbacks.stop()
+            if reason is not None:
+                return state, reason
+
+            with self.timing.measure(state.stage):
+                state, met = self._step(state, objective)
+                value = float(met.value)
+            if not (math.isfinite(value) and math.isfinite(float(met.gradient_norm))):
+                if good.recoveries >= RECOVERIES:
+                    callbacks.message("The loss is not finite and the remedy did not help. The run ends here.")
+                    return good, "diverged"
+                good = self._remedied(good)
+                callbacks.message(
+                    f"The loss is not finite at step {state.step}: back to step {good.step}, "
+                    + ("a smaller learning rate." if good.stage == ADAM else "L-BFGS starts afresh.")
+                )
+                state, objective = good, self._objective(good)
+                continue
+            finished = met.finished
+            if finished:
+                callbacks.message(f"L-BFGS stopped after {state.stage_step} steps: {met.reason}.")
+
+            if state.stage == ADAM and state.stage_step % settings.tasks.interval == 0:
+                state = self._event(state, callbacks)
+                objective, good = self._objective(state), state
+            elif state.stage_step % SNAPSHOT_STEPS == 0:
+                good = state
+            named = {name: float(part) for name, part in objective.named.items()}
+            callbacks.progress(state, value, named)
+            if state.step % every == 0:
+                callbacks.history(self._history(state, value, named, callbacks))
+            callbacks.save(state)
+
+    def _adam_time_is_up(self, started: float) -> bool:
+        limit = self.settings.seconds
+        return limit is not None and time.perf_counter() - started > limit / 2
+
+    def _step(self, state: State, objective: "_Objective") -> tuple[State, Any]:
+        trainable, frozen = self._trainable(state.network, state.stage)
+        if state.stage == ADAM:
+            optimizer = replace(self.adam, learning_rate=self.adam.learning_rate * state.rate)
+            objective.key = jax.random.fold_in(self._batch_key, state.step)
+            trainable, adam, met = optimizer.step(objective, trainable, state.adam)
+            state = replace(state, adam=adam)
+        else:
+            trainable, lbfgs, met = self.lbfgs.step(objective, trainable, state.lbfgs)
+            state = replace(state, lbfgs=lbfgs, evaluations=state.evaluations + met.evaluations)
+        network = eqx.combine(trainable, frozen)
+        return replace(state, network=network, step=state.step + 1, stage_step=state.stage_step + 1), met
+
+    def _remedied(self, good: State) -> State:
+        """The last good state with half the learning rate, or with L-BFGS' memory cleared."""
+        good = replace(good, recoveries=good.recoveries + 1)
+        if good.stage == ADAM:
+            return replace(good, rate=good.rate / 2)
+        return replace(good, lbfgs=self.lbfgs.init(self._trainable(good.network, LBFGS_STAGE)[0]))
+
+    def _trainable(self, network: Any, stage: str) -> tuple[Any, Any]:
+        """The network's arrays that a stage trains, and the others."""
+        if stage == LBFGS_STAGE and self.settings.lbfgs.freeze:
+            everything = jax.tree.map(lambda _: True, network)
+            branch = jax.tree.map(lambda _: False, network.parameter_branch)
+            return eqx.partition(network, eqx.tree_at(lambda n: n.parameter_branch, everything, branch))
+        return eqx.partition(network, eqx.is_array)
+
+    def _objective(self, state: State) -> "_Objective":
+        """The objective of a stage on the tasks and weights of a state."""
+        tasks, pool = self.settings.tasks, state.pool
+        # Room for the whole capacity, so that a growing pool compiles nothing anew; without a limit, in steps.
+        room = 16 * math.ceil(len(pool.replay) / 16) if tasks.replay is None else tasks.replay
+        active = Tasks.padded(pool.active, state.weights[: len(pool.active)], pool.active_capacity, self.dtype)
+        replay = Tasks.padded(pool.replay, state.weights[len(pool.active) :], room, self.dtype)
+        frozen = self._trainable(state.network, state.stage)[1]
+        in_adam = state.stage == ADAM
+        decay = (self.settings.adam.decay, self.settings.adam.decay_rate) if in_adam else ("none", 0.0)
+        return _Objective(self.loss if in_adam else self._full_loss, active, replay, frozen, decay, self._batch_key)
+
+    def _history(self, state: State, value: float, named: dict[str, float], callbacks: Callbacks) -> dict[str, Any]:
+        with self.timing.measure("validation"):
+            validation = float(np.mean(self._validation.task_losses(state.network, self._validation_thetas)))
+        row = {
+            "step": state.step,
+            "stage": state.stage,
+            "loss": value,
+            "terms": named,
+            "validation": validation,
+            "active": len(state.pool.active),
+            "replay": len(state.pool.replay),
+            "queries": state.queries,
+        }
+        if callbacks.probe is not None:
+            with self.timing.measure("evaluation"):
+                row["probe"] = callbacks.probe(state.network)
+        return row
+
+    # Events ------------------------------------------------------------------------------------------------------
+
+    def _event(self, state: State, callbacks: Callbacks) -> State:
+        """Select a task, move tasks, update weights."""
+        number = state.stage_step // self.settings.tasks.interval
+        inside = self.timing.seconds.get("queries", 0.0)
+        with self.timing.measure("selection"):
+            found = self.selector.select(
+                lambda thetas: self._query(state.network, thetas),
+                state.pool,
+                self.problem.candidates.points,
+                self.box,
+                self._search_prior if self.settings.tasks.search_prior else None,
+                jax.random.fold_in(self._task_key, number),
+            )
+            if found is None and isinstance(self.weighting, Equal):
+                return state
+            if found is None:
+                found = self._losses_only(state)
+        # Selection is what the event took besides the queries.
+        self.timing.seconds["selection"] -= self.timing.seconds.get("queries", 0.0) - inside
+        pool, moves = state.pool.event(found.newcomer, found.newcomer_loss, found.active_losses, found.replay_losses)
+        known = dict(zip(map(bytes, state.pool.thetas), [*found.active_losses, *found.replay_losses], strict=True))
+        if found.newcomer is not None:
+            known[bytes(found.newcomer)] = found.newcomer_loss
+        before = dict(zip(map(bytes, state.pool.thetas), state.losses, strict=True))
+        losses = np.array([known[bytes(theta)] for theta in pool.thetas])
+        previous = np.array([before.get(bytes(theta), np.nan) for theta in pool.thetas])
+        weights = self.weighting.weights(losses, previous, self._priors(pool.thetas))
+        displaced = [
+            np.array([*theta, known[bytes(theta)], state.step])
+            for theta in (moves.to_replay, moves.dropped)
+            if theta is not None
+        ]
+        queries = state.queries + found.queries
+        callbacks.event(_event_record(state.step, number, found, moves, pool, weights, queries), state.network)
+        return replace(
+            state,
+            pool=pool,
+            weights=weights,
+            losses=losses,
+            displaced=np.concatenate([state.displaced, *(row[None] for row in displaced)]),
+            queries=queries,
+        )
+
+    def _query(self, network: Any, thetas: Points) -> np.ndarray:
+        with self.timing.measure("queries"):
+            return self.loss.task_losses(network, thetas)
+
+    def _losses_only(self, state: State) -> Selection:
+        """An event of a pool that never changes: its losses, for the weights."""
+        losses = self._query(state.network, state.pool.thetas)
+        count = len(state.pool.active)
+        return Selection(None, np.nan, np.nan, losses[:count], losses[count:], state.pool.thetas, losses, losses)
+
+    def _search_prior(self, thetas: Points) -> np.ndarray:
+        return np.array([task_prior(self.problem, theta) for theta in thetas])
+
+
+class _Objective:
+    """Value and gradient for an optimiser; remembers the value by name."""
+
+    def __init__(self, loss: Loss, active: Tasks, replay: Tasks, frozen: Any, decay: tuple[str, float], key: jax.Array):
+        self.loss, self.active, self.replay, self.frozen, self.decay = loss, active, replay, frozen, decay
+        self.key = key
+        self.named: dict[str, Any] = {}
+
+    def __call__(self, trainable: Any) -> tuple[Any, Any]:
+        network = eqx.combine(trainable, self.frozen)
+        value, gradient, self.named = self.loss.objective(network, self.active, self.replay, self.key)
+        value, gradient = _decayed(network, value, gradient, *self.decay)
+        # None marks what is frozen, in the same places as in the trainable part.
+        return value, jax.tree.map(
+            lambda t, g: None if t is None else g, trainable, gradient, is_leaf=lambda leaf: leaf is None
+        )
+
+
+def _decayed(network: Any, value: Any, gradient: Any, what: str, rate: float) -> tuple[Any, Any]:
+    """The penalty rate/2 ‖weights‖² on the parameter branch, or on the whole network."""
+    if what == "none":
+        return value, gradient
+    part = network if what == "global" else network.parameter_branch
+    penalty = rate / 2 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(part))
+    if what == "global":
+        return value + penalty, jax.tree.map(lambda g, w: g + rate * w, gradient, network)
+    branch = jax.tree.map(lambda g, w: g + rate * w, gradient.parameter_branch, part)
+    return value + penalty, eqx.tree_at(lambda g: g.parameter_branch, gradient, branch)
+
+
+def _event_record(
+    step: int, number: int, found: Selection, moves: Moves, pool: TaskPool, weights: np.ndarray, queries: int
+) -> dict[str, Any]:
+    """An event as plain values, for events.jsonl."""
+
+    def listed(array: Any) -> Any:
+        return None if array is None else np.asarray(array).tolist()
+
+    return {
+        "step": step,
+        "event": number,
+        "queried": listed(found.queried),
+        "losses": listed(found.losses),
+        "scores": listed(found.scores),
+        "newcomer": listed(found.newcomer),
+        "newcomer_loss": float(found.newcomer_loss),
+        **{f"moved_{name}": listed(getattr(moves, name)) for name in ("entered", "to_replay", "restored", "dropped")},
+        "active": listed(pool.active),
+        "replay": listed(pool.replay),
+        "weights": listed(weights),
+        "queries": queries,
+    }
+
+
+def task_box(problem: Problem, settings: Settings) -> Box:
+    """The box on whose scale tasks are spread and their distances measured."""
+    problem.parameters.require(list(settings.tasks.linear))
+    return Box(
+        **{
+            name: Axis(axis.low, axis.high) if name in settings.tasks.linear else axis
+            for name, axis in zip(problem.parameters, problem.parameters.axes, strict=True)
+        }
+    )
+
+
+def make_selector(settings: Settings, box: Box) -> Selector:
+    """The selector that the settings name."""
+    tasks = settings.tasks
+    if tasks.selector == "uniform":
+        return Uniform()
+    if tasks.selector == "fixed":
+        centre = [axis.from_unit(np.array(0.5)).item() for axis in box.axes]
+        return Fixed(tasks.fixed or tuple(map(tuple, [*box.corners().tolist(), centre])))
+    if tasks.selector == "grid":
+        return GridGreedy()
+    return Bayesian(tasks.evaluations, tasks.kappa, tasks.coverage)
