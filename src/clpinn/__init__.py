@@ -7,6 +7,8 @@ from clpinn.errors import ClpinnError, DomainError, OutsideBoxWarning, ProblemEr
 from clpinn.evaluate import Metrics, aggregate, evaluate, reference_residual
 from clpinn.networks import FNN, ParamFNN
 from clpinn.problem import Condition, Data, Problem, condition_residuals, named_derivatives, residuals, values
+from clpinn.runs import Result, load_network, train
+from clpinn.settings import Settings, paper, scaled
 
 __version__ = "0.1.0"
 
@@ -26,16 +28,22 @@ __all__ = [
     "ParamFNN",
     "Problem",
     "ProblemError",
+    "Result",
+    "Settings",
     "aggregate",
     "at",
     "boundary",
     "condition_residuals",
     "evaluate",
+    "load_network",
     "log",
     "named_derivatives",
+    "paper",
     "periodic",
     "problems",
     "reference_residual",
     "residuals",
+    "scaled",
+    "train",
     "values",
 ]

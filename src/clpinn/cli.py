@@ -205,7 +205,7 @@ def train(
     chosen = config_of.override(chosen, assign or [])
     folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{chosen.method}-{chosen.seed}"
     with Display(chosen, quiet=as_json) as display:
-        observer = Observer(display.progress, display.message, display.evaluation)
+        observer = Observer(display.progress, display.event, display.message, display.evaluation)
         result = run(stated, chosen, folder, resume, problem, checkpoint_seconds, observer)
     if as_json:
         print(json.dumps(result.metrics, indent=2))
@@ -244,7 +244,8 @@ def _use_devices(count: int | None) -> None:
 
     if count is not None and count < 1:
         raise ClpinnError(f"--devices needs at least 1, but got {count}.")
-    jax.config.update("jax_num_cpu_devices", count or len(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    jax.config.update("jax_num_cpu_devices", count or cores)
 
 
 def _print_metrics(metrics: dict[str, Any], folder: Path) -> None:
@@ -279,6 +280,7 @@ class Display:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeRemainingColumn())
         self.bar = Progress(*columns, console=console, transient=True, disable=not self.live)
         self.tasks: dict[str, Any] = {}
+        self.newest: list[float] = []
         self.started = self.last = time.monotonic()
 
     def __enter__(self) -> "Display":
@@ -300,9 +302,12 @@ class Display:
         parts = ", ".join(f"{name} {part:.1e}" for name, part in named.items())
         text = f"{state.stage} {state.step}  loss {value:.2e} ({parts})  "
         text += f"tasks {len(state.pool.active)}+{len(state.pool.replay)}"
-        if state.queries:
-            text += "  newest " + ", ".join(f"{part:.3g}" for part in state.pool.active[-1])
+        if self.newest:
+            text += "  newest " + ", ".join(f"{part:.3g}" for part in self.newest)
         self._show("train", text, done)
+
+    def event(self, record: dict[str, Any]) -> None:
+        self.newest = record["moved_entered"] or self.newest
 
     def evaluation(self, what: str, done: int, total: int) -> None:
         if self.live:
@@ -324,9 +329,9 @@ class Display:
 
 
 def main() -> None:
-    """Entry point: an error of clpinn's own is one clear message and exit code 1."""
+    """Entry point: an error of clpinn's own, or of the file system, is one clear message and exit code 1."""
     try:
         app()
-    except ClpinnError as error:
+    except (ClpinnError, OSError) as error:
         console.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(1)

@@ -49,6 +49,7 @@ class Observer:
     """Who watches a run: a display, or nobody."""
 
     progress: Callable[[State, float, dict[str, float]], None] = lambda *_: None
+    event: Callable[[dict[str, Any]], None] = lambda _: None
     message: Callable[[str], None] = lambda _: None
     evaluation: Progress | None = None
 
@@ -144,6 +145,7 @@ def _train(
                 found = evaluate(problem, network, thetas=np.array(moved))
             record["displaced_rel_l2"] = {name: _plain(e.rel_l2.tolist()) for name, e in found.outputs.items()}
         _append(folder / "events.jsonl", record)
+        observer.event(record)
 
     callbacks = Callbacks(
         history=lambda row: _append(folder / "history.jsonl", row | {"seconds": round(elapsed(), 3)}),
@@ -152,6 +154,7 @@ def _train(
         save=save,
         probe=_probe(problem, settings) if settings.probe else None,
         stop=stop,
+        elapsed=elapsed,
         message=observer.message,
     )
     state, outcome = trainer.run(state, callbacks)

@@ -99,6 +99,8 @@ class Callbacks:
     probe: Callable[[Any], dict[str, float]] | None = None
     """Errors of a network, for the history only."""
     stop: Callable[[], str | None] = _nothing
+    elapsed: Callable[[], float] = lambda: 0.0
+    """Wall seconds of the run so far, those before a resume included."""
     message: Callable[[str], None] = _nothing
 
 
@@ -174,11 +176,11 @@ class Trainer:
         settings = self.settings
         total = settings.adam.steps + settings.lbfgs.steps
         every = max(1, min(100, total // 100))
-        started = time.perf_counter()
         objective = self._objective(state)
         good, finished = state, False
         while True:
-            if state.stage == ADAM and (state.stage_step >= settings.adam.steps or self._adam_time_is_up(started)):
+            half_time = settings.seconds is not None and callbacks.elapsed() > settings.seconds / 2
+            if state.stage == ADAM and (state.stage_step >= settings.adam.steps or half_time):
                 state = replace(state, stage=LBFGS_STAGE, stage_step=0)
                 objective, good = self._objective(state), state
             if state.stage == LBFGS_STAGE:
@@ -221,10 +223,6 @@ class Trainer:
             if state.step % every == 0:
                 callbacks.history(self._history(state, value, named, callbacks))
             callbacks.save(state)
-
-    def _adam_time_is_up(self, started: float) -> bool:
-        limit = self.settings.seconds
-        return limit is not None and time.perf_counter() - started > limit / 2
 
     def _step(self, state: State, objective: "_Objective") -> tuple[State, Any]:
         trainable, frozen = self._trainable(state.network, state.stage)

@@ -1,0 +1,29 @@
+"""A problem small enough to train in a second, and one that cannot be trained at all."""
+
+import jax.numpy as jnp
+
+import clpinn as cl
+
+
+class Decay(cl.Problem):
+    """u_t = -k u, u(0) = 1, and a steady direction x."""
+
+    coordinates = cl.Box(x=(0, 1), t=(0, 1))
+    parameters = cl.Box(k=(0.5, 2.0))
+    interior = cl.Interior(64)
+    conditions = (cl.Condition("start", lambda d: d.u - 1, on=cl.at(t=0), points=8),)
+    candidates = cl.Grid(k=[0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0])
+    evaluation = cl.Grid(x=[0.0, 0.5, 1.0], t=[0.0, 0.25, 0.5, 1.0])
+
+    def residual(self, d, k):
+        return d.u_t + k * d.u + d.u_x
+
+    def reference(self, x, t, k):
+        return {"u": jnp.exp(-k * t) + 0 * x}
+
+
+class Hopeless(Decay):
+    """A residual that is never finite."""
+
+    def residual(self, d, k):
+        return jnp.log(-k) * d.u

@@ -1,0 +1,435 @@
+"""Runs from problem to metrics: every method on every benchmark, resume, damage, failure, bad input."""
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from small import Decay
+
+import clpinn as cl
+from clpinn import checkpoint
+from clpinn.loss import Loss
+from clpinn.problems import BENCHMARKS, PAPER_FORMS
+from clpinn.runs import Observer, RunError, load_network, train
+from clpinn.settings import METHODS, SettingsError, override, paper, scaled
+from clpinn.trainer import Trainer
+
+FILES = {"config.json", "history.jsonl", "metrics.json", "errors.csv", "checkpoint"}
+QUICK = ["network.width=5", "network.depth=1", "tasks.active=4", "tasks.evaluations=2"]
+
+
+def lines(path: Path) -> list[dict]:
+    """A log without the wall times, which no two runs share."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def arrays(folder: Path, problem=None) -> list[np.ndarray]:
+    """Everything a run's last checkpoint holds."""
+    problem = problem or Decay()
+    settings = cl.runs.from_dict(json.loads((folder / "config.json").read_text())["settings"])
+    loaded = checkpoint.load(folder / "checkpoint", Trainer(problem, settings).init().tree())
+    assert loaded is not None
+    return jax.tree.leaves(loaded.tree)
+
+
+def same(a: Path, b: Path) -> None:
+    """Two run directories hold the same run, bit for bit."""
+    left, right = arrays(a), arrays(b)
+    assert len(left) == len(right) and all(np.array_equal(x, y, equal_nan=True) for x, y in zip(left, right))
+    assert lines(a / "history.jsonl") == lines(b / "history.jsonl")
+    assert lines(a / "events.jsonl") == lines(b / "events.jsonl")
+
+
+def settings_for(method="acr", *more, problem=None):
+    return override(
+        paper(problem or Decay(), method), [*QUICK, "adam.steps=40", "tasks.interval=5", "lbfgs.steps=20", *more]
+    )
+
+
+def small(name):
+    """A benchmark with few points and thetas."""
+    problem = PAPER_FORMS.get(name) or BENCHMARKS[name]()
+    side = 6 if len(problem.parameters) == 1 else 3
+    candidates = {
+        key: values[np.linspace(0, len(values) - 1, side).astype(int)]
+        for key, values in problem.candidates.values.items()
+    }
+    grids = {
+        "interior": cl.Interior(36, sampler=problem.interior.sampler),
+        "candidates": cl.Grid(**candidates),
+        "evaluation": cl.Grid(**{key: values[[0, 30, 60, -1]] for key, values in problem.evaluation.values.items()}),
+        "reference_version": None,
+    }
+    kind = type(type(problem).__name__, (type(problem),), grids)
+    return kind(hard=False) if name == "burgers" else kind()
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_on_every_benchmark(method, name, tmp_path):
+    problem = small(name)
+    corners = 2 ** len(problem.parameters)
+    settings = scaled(paper(problem, method), 1e-9)
+    assert settings.tasks.interval == 1
+    size = [f"tasks.active={corners + 2}", "tasks.evaluations=2", "adam.steps=4", "lbfgs.steps=2"]
+    settings = override(settings, ["network.width=4", "network.depth=1", *size])
+    if method == "fix":
+        settings = dataclasses.replace(
+            settings, tasks=dataclasses.replace(settings.tasks, fixed=settings.tasks.fixed[: corners + 2])
+        )
+    result = train(problem, settings, tmp_path / "run")
+    found = {path.name for path in (tmp_path / "run").iterdir()} - {".lock"}
+    searching = method not in ("uni", "fix")
+    assert found == FILES | ({"events.jsonl"} if searching else set())
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["outcome"] == "finished" and metrics["steps"] == 6 and metrics == result.metrics
+    assert set(metrics["outputs"]) == set(problem.outputs)
+    assert metrics["active"] == corners + 2
+    assert (metrics["queries"] > 0) == searching
+    assert {
+        "problem",
+        "method",
+        "optimizer",
+        "seed",
+        "wall_seconds",
+        "search_seconds",
+        "replay",
+        "res_pde_macro",
+    } <= set(metrics)
+    if searching:
+        events = lines(tmp_path / "run" / "events.jsonl")
+        assert [event["step"] for event in events] == [1, 2, 3, 4]
+        assert events[-1]["queries"] == metrics["queries"]
+        assert np.isclose(sum(events[-1]["weights"]), metrics["active"] + metrics["replay"])
+
+
+def test_training_learns(tmp_path):
+    settings = settings_for(
+        "acr", "adam.steps=300", "tasks.interval=50", "lbfgs.steps=200", "network.width=10", "network.depth=2"
+    )
+    result = train(Decay(), settings, tmp_path)
+    assert result.metrics["outputs"]["u"]["rel_l2_worst"] < 0.02
+    history = lines(tmp_path / "history.jsonl")
+    assert history[-1]["validation"] < 1e-2 * history[0]["validation"]
+    assert set(history[0]["terms"]) == {"residual", "start"}
+    assert np.isclose(sum(history[0]["terms"].values()), history[0]["loss"], rtol=1e-5)
+    assert result.metrics["lbfgs_steps"] == result.metrics["steps"] - 300
+    displaced = result.metrics["forgetting"]
+    assert displaced and all(task["loss_now"] < task["loss_then"] for task in displaced)
+    assert all(task["rel_l2_then"]["u"] > 0 and task["rel_l2_now"]["u"] > 0 for task in displaced)
+    assert 0 <= result.metrics["coverage_hole"] <= 1
+
+
+def test_replay_rules_reach_the_trainer(tmp_path):
+    """With room for one replay task the sets fill and stay within bounds; without replay a task is dropped."""
+    longer = ["adam.steps=400", "tasks.interval=20"]
+    train(Decay(), settings_for("acr", "tasks.replay=1", *longer), tmp_path / "acr")
+    events = lines(tmp_path / "acr" / "events.jsonl")
+    assert max(len(event["active"]) for event in events) == 4 and max(len(event["replay"]) for event in events) == 1
+    train(Decay(), settings_for("ac", "tasks.active=3"), tmp_path / "ac")
+    events = lines(tmp_path / "ac" / "events.jsonl")
+    assert all(event["replay"] == [] for event in events) and any(event["moved_dropped"] for event in events)
+    train(Decay(), settings_for("acr", "tasks.replay=None", *longer), tmp_path / "all")
+    assert len(lines(tmp_path / "all" / "events.jsonl")[-1]["replay"]) > 1
+
+
+def test_dynamic_weights_without_selection(tmp_path):
+    """The ablation fixed + weights: a fixed pool is queried for its weights."""
+    result = train(Decay(), settings_for("uni", "weights.kind=dynamic"), tmp_path)
+    events = lines(tmp_path / "events.jsonl")
+    assert len(events) == 8 and events[0]["newcomer"] is None and len(set(events[-1]["weights"])) > 1
+    assert result.metrics["queries"] == 8 * 4
+
+
+def test_decay_and_freezing():
+    settings = settings_for("acr2-full", "adam.decay_rate=0.1")
+    trainer = Trainer(Decay(), settings)
+    state = trainer.init()
+    objective = trainer._objective(state)
+    value, gradient = objective(trainer._trainable(state.network, "adam")[0])
+    plain = Trainer(Decay(), settings_for("acr2"))
+    value_plain, gradient_plain = plain._objective(state)(plain._trainable(state.network, "adam")[0])
+    branch = state.network.parameter_branch
+    penalty = 0.05 * sum(float(np.sum(np.asarray(leaf) ** 2)) for leaf in jax.tree.leaves(branch))
+    assert np.isclose(value - value_plain, penalty, rtol=1e-4)
+    more = gradient.parameter_branch.weight - gradient_plain.parameter_branch.weight
+    assert np.allclose(more, 0.1 * branch.weight, atol=1e-5)
+    assert np.allclose(gradient.output.weight, gradient_plain.output.weight, rtol=1e-4, atol=1e-6)
+    frozen = dataclasses.replace(state, stage="lbfgs")
+    after, _ = trainer._step(frozen, trainer._objective(frozen))
+    assert np.array_equal(after.network.parameter_branch.weight, branch.weight)
+    assert not np.array_equal(after.network.output.weight, state.network.output.weight)
+    assert np.isclose(trainer._objective(frozen)(trainer._trainable(state.network, "lbfgs")[0])[0], value_plain)
+
+
+def test_double_precision_batches_and_probe(tmp_path):
+    settings = settings_for("ac", "precision=double", "batch=0.5", "probe=2", "lbfgs.line_search=true")
+    result = train(Decay(), settings, tmp_path)
+    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(result.network))
+    assert set(lines(tmp_path / "history.jsonl")[-1]["probe"]) == {"u"}
+    assert not jax.config.jax_enable_x64
+
+
+def test_the_probe_touches_nothing(tmp_path):
+    train(Decay(), settings_for(), tmp_path / "without")
+    train(Decay(), settings_for("acr", "probe=3"), tmp_path / "with")
+    left, right = arrays(tmp_path / "without"), arrays(tmp_path / "with")
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(left, right))
+
+
+def test_two_runs_are_bit_identical_and_seeds_differ(tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(Decay(), settings_for("acr", f"seed={seed}"), tmp_path / name)
+    same(tmp_path / "a", tmp_path / "b")
+    first, other = (load_network(tmp_path / name, Decay()).output.weight for name in ("a", "c"))
+    assert not np.array_equal(first, other)
+
+
+def test_stop_at_steps_and_resume(tmp_path):
+    """In both stages; the end is that of a run that never stopped."""
+    train(Decay(), settings_for(), tmp_path / "whole")
+    for steps in (17, 48, None):
+        bound = dataclasses.replace(settings_for(), steps=steps)
+        result = train(Decay(), bound, tmp_path / "parts", resume=True)
+        assert result.outcome == ("finished" if steps is None else "steps")
+    same(tmp_path / "whole", tmp_path / "parts")
+    said = []
+    train(Decay(), settings_for(), tmp_path / "parts", resume=True, observer=Observer(message=said.append))
+    assert "Nothing is left to do" in said[0]
+    assert np.array_equal(load_network(tmp_path / "parts", Decay()).output.weight, result.network.output.weight)
+
+
+def test_a_bound_in_seconds(tmp_path):
+    result = train(Decay(), settings_for("uni", "adam.steps=1000000", "lbfgs.steps=1000000", "seconds=4"), tmp_path)
+    assert result.outcome == "time" and result.metrics["lbfgs_steps"] > 0
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path):
+    train(Decay(), settings_for(), tmp_path / "whole")
+    half = dataclasses.replace(settings_for(), steps=33)
+    train(Decay(), half, tmp_path / "parts", checkpoint_seconds=0)
+    newest = sorted((tmp_path / "parts" / "checkpoint").iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    said = []
+    train(Decay(), settings_for(), tmp_path / "parts", resume=True, observer=Observer(message=said.append))
+    assert newest.name in said[0] and "Going on from step 32" in said[1]
+    same(tmp_path / "whole", tmp_path / "parts")
+
+
+def fail_at(monkeypatch, calls):
+    """Make the loss NaN at some evaluations."""
+    real, count = Loss.objective, [0]
+
+    def objective(self, *arguments):
+        value, gradient, named = real(self, *arguments)
+        count[0] += 1
+        return (value * np.nan if calls(count[0]) else value), gradient, named
+
+    monkeypatch.setattr(Loss, "objective", objective)
+
+
+@pytest.mark.parametrize("at", [23, 55])
+def test_a_failure_is_survived(tmp_path, monkeypatch, at):
+    fail_at(monkeypatch, lambda call: call == at)
+    said = []
+    result = train(Decay(), settings_for(), tmp_path, observer=Observer(message=said.append))
+    assert result.outcome == "finished" and result.metrics["recoveries"] == 1
+    assert ("smaller learning rate" if at == 23 else "starts afresh") in said[0]
+
+
+def test_a_lasting_failure_is_a_named_outcome(tmp_path, monkeypatch):
+    fail_at(monkeypatch, lambda call: call > 22)
+    result = train(Decay(), settings_for(), tmp_path)
+    assert result.outcome == "diverged" and result.metrics["recoveries"] == 5
+    assert result.metrics["outputs"]["u"]["rel_l2_macro"] is not None
+    assert lines(tmp_path / "events.jsonl")[-1]["step"] == 20
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (["tasks.active=1"], "capacity is 1"),
+        (["lbfgs.freeze=true"], "needs a parameter branch"),
+        (["adam.decay=branch"], "needs a parameter branch"),
+        (["tasks.selector=fixed", "tasks.fixed=[[1.0], [2.0], [3.0], [4.0], [5.0]]"], "5 fixed tasks do not fit"),
+        (["tasks.linear=[\"mu\"]"], "Unknown axis 'mu'"),
+    ],
+)  # fmt: skip
+def test_settings_that_contradict_the_problem(tmp_path, changes, message):
+    with pytest.raises(cl.ClpinnError, match=message):
+        train(Decay(), settings_for("acr", *changes), tmp_path)
+
+
+def test_directories_are_respected(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("precious")
+    with pytest.raises(RunError, match="is not empty"):
+        train(Decay(), settings_for(), tmp_path / "full")
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+    train(Decay(), settings_for(), tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.json").read_bytes()
+    with pytest.raises(RunError, match="is of another problem: Decay, not Burgers. Nothing was changed"):
+        train(small("burgers"), settings_for(), tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "metrics.json").read_bytes() == before
+    with pytest.raises(RunError, match="is not a run"):
+        load_network(tmp_path / "full", Decay())
+
+
+def test_a_full_disk_is_one_clear_message(tmp_path, monkeypatch):
+    train(Decay(), dataclasses.replace(settings_for(), steps=10), tmp_path)
+    kept = sorted((tmp_path / "checkpoint").iterdir())
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    with pytest.raises(cl.ClpinnError, match="checkpoint"):
+        train(Decay(), settings_for(), tmp_path, resume=True, checkpoint_seconds=0)
+    assert sorted((tmp_path / "checkpoint").iterdir()) == kept
+
+
+# Real processes ----------------------------------------------------------------------------------------------
+
+COMMON = [
+    "--set",
+    "network.width=5",
+    "--set",
+    "network.depth=1",
+    "--set",
+    "tasks.active=4",
+    "--set",
+    "tasks.evaluations=2",
+]
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "clpinn", "train", "tests/small.py:Decay", "--devices", "1", *COMMON, *arguments]
+
+
+def test_killed_at_random_moments_a_run_ends_the_same(tmp_path):
+    """SIGKILL, several times, in both stages; then the end is bit-identical to a run that was left alone."""
+    size = ["--set", "adam.steps=300", "--set", "tasks.interval=30", "--set", "lbfgs.steps=300", "--steps", "600"]
+    subprocess.run(command(*size, "--out", str(tmp_path / "whole")), check=True, capture_output=True)
+    killed = tmp_path / "killed"
+    resume = command(*size, "--out", str(killed), "--resume", "--checkpoint-seconds", "0")
+    chance, stages = random.Random(7), set()
+    for target in (1, 60, 200, 330, 450):
+        process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and newest(killed) < target:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.15))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        stages.add("adam" if newest(killed) < 300 else "lbfgs")
+    assert stages == {"adam", "lbfgs"}
+    done = subprocess.run(resume, check=True, capture_output=True, text=True)
+    assert "Going on from step" in done.stderr
+    same(tmp_path / "whole", killed)
+
+
+def newest(folder: Path) -> int:
+    names = sorted(path.name for path in (folder / "checkpoint").glob("step-*.checkpoint"))
+    return int(names[-1].split("-")[1].split(".")[0]) if names else -1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_a_checkpoint(tmp_path, number):
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        command("--out", str(out), "--set", "adam.steps=1000000", "--checkpoint-seconds", "0", "--steps", "900000"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while newest(out) < 3:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["outcome"] == "stopped" and metrics["steps"] == newest(out)
+
+
+@pytest.mark.parametrize("method", ["uni", "fix", "ag", "ac", "acr", "acr2"])
+def test_the_command_line_runs_every_method(tmp_path, method):
+    out = tmp_path / "run"
+    more = [
+        "--method",
+        method,
+        "--set",
+        "adam.steps=6",
+        "--set",
+        "tasks.interval=2",
+        "--set",
+        "lbfgs.steps=3",
+        "--steps",
+        "9",
+    ]
+    done = subprocess.run(command("--out", str(out), "--json", *more), capture_output=True, text=True, check=True)
+    metrics = json.loads(done.stdout)
+    assert metrics == json.loads((out / "metrics.json").read_text())
+    assert metrics["method"] == method and metrics["steps"] == 9
+    if method == "acr":
+        shown = subprocess.run(
+            [sys.executable, "-m", "clpinn", "evaluate", str(out), "--json"], capture_output=True, text=True
+        )
+        assert json.loads(shown.stdout)["outputs"] == metrics["outputs"]
+        again = subprocess.run(
+            command("--config", str(out / "config.json"), "--out", str(tmp_path / "again")),
+            capture_output=True,
+            text=True,
+        )
+        assert again.returncode == 0 and "macro rel. L2" in again.stdout and "run: " in again.stdout
+        same(out, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    "arguments, code, message",
+    [
+        (["burgers", "--method", "sgd"], 1, "Unknown method 'sgd'. Use one of uni"),
+        (["burgers", "--optimizer", "magic"], 1, "Unknown optimizer 'magic'"),
+        (["burgers", "--set", "adam.stepz=3"], 1, "There is no setting 'adam.stepz'"),
+        (["burgers", "--set", "tasks.active=1", "--steps", "1"], 1, "capacity is 1"),
+        (["tests/small.py:Hopeless", "--steps", "5"], 3, "not finite"),
+    ],
+)
+def test_bad_input_at_the_command_line(tmp_path, arguments, code, message):
+    done = subprocess.run(
+        [sys.executable, "-m", "clpinn", "train", *arguments, "--out", str(tmp_path / "run")],
+        capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr and "Traceback" not in done.stderr
+    if code == 3:
+        assert json.loads((tmp_path / "run" / "metrics.json").read_text())["outcome"] == "diverged"
+
+
+def test_a_run_directory_is_locked(tmp_path):
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        command("--out", str(out), "--set", "adam.steps=1000000", "--checkpoint-seconds", "0", "--steps", "900000"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        while newest(out) < 1:
+            assert process.poll() is None
+            time.sleep(0.05)
+        settings = settings_for("acr", "adam.steps=1000000")
+        with pytest.raises(RunError, match="Another process is working"):
+            train(Decay(), settings, out, resume=True, name="tests/small.py:Decay")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_settings_error_is_a_value_error():
+    assert issubclass(SettingsError, ValueError)

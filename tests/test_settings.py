@@ -1,0 +1,98 @@
+import dataclasses
+
+import pytest
+
+import clpinn as cl
+from clpinn.problems import BENCHMARKS, load_problem
+from clpinn.settings import METHODS, SettingsError, from_dict, override, paper, scaled, to_dict
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("method", METHODS)
+def test_round_trip(name, method):
+    settings = scaled(paper(BENCHMARKS[name](), method), 0.1)
+    assert from_dict(to_dict(settings)) == settings
+
+
+def test_the_papers_protocol():
+    """Networks, capacities, steps and intervals as published."""
+    expected = {
+        "schaffer": (30, 4, 15, 20_000, 20_000, (1000, 1000, 500), 10),
+        "burgers": (50, 4, 9, 20_000, 20_000, (2000, 2000, 1000), 10),
+        "allen_cahn": (50, 4, 9, 20_000, 10_000, (2000, 1000, 1000), 20),
+        "kovasznay": (50, 4, 10, 10_000, 10_000, (1000, 500, 500), 15),
+        "poisson_boltzmann": (30, 5, 80, 40_000, 20_000, (500, 250, 250), 50),
+    }
+    for name, (width, depth, capacity, adam, lbfgs, intervals, evaluations) in expected.items():
+        ac, acr, acr2 = (paper(BENCHMARKS[name](), method) for method in ("ac", "acr", "acr2"))
+        assert (ac.network.width, ac.network.depth, ac.network.kind) == (width, depth, "fnn")
+        assert (ac.tasks.active, ac.tasks.replay, acr.tasks.replay) == (capacity, 0, capacity)
+        assert (ac.adam.steps, ac.lbfgs.steps) == (adam, lbfgs)
+        assert tuple(s.tasks.interval for s in (ac, acr, acr2)) == intervals
+        assert (ac.tasks.evaluations, ac.tasks.kappa) == (evaluations, 5)
+        assert acr2.network.kind == "param-fnn" and acr2.network.depth == depth - 1
+        assert acr2.tasks.density == ("full" if name in ("schaffer", "burgers") else "sparse")
+        assert acr.tasks.density == "sparse" and acr.tasks.search_prior == (name == "schaffer")
+        assert paper(BENCHMARKS[name](), "ag").tasks.interval == intervals[0]
+    assert paper(cl.problems.PoissonBoltzmann(), "uni").adam.steps == 20_000
+    full = paper(cl.problems.Burgers(), "acr2-full")
+    assert full.adam.decay == "branch" and full.lbfgs.freeze
+    adam, lbfgs = dataclasses.replace(full.adam, decay="none"), dataclasses.replace(full.lbfgs, freeze=False)
+    assert dataclasses.replace(full, method="acr2", adam=adam, lbfgs=lbfgs) == paper(cl.problems.Burgers(), "acr2")
+
+
+def test_fixed_lists_fit_and_lie_in_the_box():
+    import numpy as np
+
+    for make in BENCHMARKS.values():
+        tasks = paper(make(), "fix").tasks
+        assert 0 < len(tasks.fixed) <= tasks.active
+        make().parameters.check(np.array(tasks.fixed), forbid=True)
+
+
+@pytest.mark.parametrize("budget", [1.0, 0.1, 0.013, 1e-5])
+def test_a_budget_keeps_the_number_of_events(budget):
+    for make in BENCHMARKS.values():
+        full = paper(make(), "acr")
+        less = scaled(full, budget)
+        assert less.adam.steps // less.tasks.interval == full.adam.steps // full.tasks.interval
+        assert less.adam.steps % less.tasks.interval == 0
+        assert less.tasks.interval == max(1, round(budget * full.tasks.interval))
+
+
+def test_a_problem_of_ones_own_has_room_for_its_corners():
+    problem = load_problem("examples/channel.py:Channel")
+    assert paper(problem, "acr").tasks.active >= 4
+
+
+def test_override():
+    settings = override(paper(cl.problems.Burgers(), "acr"), ["adam.steps=7", "tasks.replay=None", "seed=3"])
+    assert (settings.adam.steps, settings.tasks.replay, settings.seed) == (7, None, 3)
+    assert override(settings, ["tasks.fixed=[[0.1], [0.2]]"]).tasks.fixed == ((0.1,), (0.2,))
+    assert override(settings, ["tasks.kappa=3"]).tasks.kappa == 3.0
+
+
+@pytest.mark.parametrize(
+    "assignment, message",
+    [
+        ("adam.stepz=1", "no setting 'adam.stepz'.*steps"),
+        ("adam=1", "group of settings"),
+        ("seed.more=1", "single setting"),
+        ("adam.steps=many", "adam.steps must be int, but got 'many'"),
+        ("adam.steps=1.5", "adam.steps must be int"),
+        ("tasks.selector=magic", "one of uniform, fixed, grid, bayesian"),
+        ("weights.prior=1", "must be bool"),
+        ("seed", "name=value"),
+    ],
+)
+def test_bad_settings_are_named(assignment, message):
+    with pytest.raises(SettingsError, match=message):
+        override(paper(cl.problems.Burgers(), "acr"), [assignment])
+
+
+def test_bad_method_and_budget():
+    with pytest.raises(SettingsError, match="Unknown method 'sgd'. Use one of uni"):
+        paper(cl.problems.Burgers(), "sgd")
+    for budget in (0, -1, float("nan")):
+        with pytest.raises(SettingsError, match="above zero"):
+            scaled(paper(cl.problems.Burgers(), "acr"), budget)
