@@ -189,7 +189,10 @@ class Loss:
             (value, named), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(network, chunk)
             return value, gradient, named
 
-        return self._over_chunks(body, drawn)
+        names = jax.eval_shape(self._residuals[name], network, points.both[0], active.thetas[0])
+        zero = jnp.zeros((), self.dtype)
+        start = (zero, jax.tree.map(jnp.zeros_like, network), dict.fromkeys(names, zero))
+        return self._over_chunks(body, drawn, start)
 
     def _accumulate_by_task(self, network: Any, points: dict[str, _Points], tasks: Tasks) -> Array:
         """The loss of each task, shape (room,)."""
@@ -205,18 +208,16 @@ class Loss:
                 return jnp.zeros(len(tasks.weights), self.dtype).at[rows.task].add(parts)
 
             total = _count(term_points, tasks, none)
-            losses = losses + self._over_chunks(body, (total + size - 1) // size)
+            losses = self._over_chunks(body, (total + size - 1) // size, losses)
         return jax.lax.psum(losses, "rows")
 
     def _size(self, points: _Points, active: Tasks, replay: Tasks) -> int:
         """Rows of a chunk; no more than there can be."""
         return min(self.chunk, len(active.weights) * points.dense + len(replay.weights) * points.sparse)
 
-    def _over_chunks(self, body: Callable[[Array], Any], chunks: Array) -> Any:
-        """The sum of body(chunk) over this device's chunks: every so many-th, starting with its own number."""
+    def _over_chunks(self, body: Callable[[Array], Any], chunks: Array, start: Any) -> Any:
+        """`start` plus body(chunk) over this device's chunks: every so many-th, starting with its own number."""
         device, devices = jax.lax.axis_index("rows"), self._mesh.size
-        shapes = jax.eval_shape(body, jnp.int32(0))
-        start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         mine = (chunks - device + devices - 1) // devices
         return jax.lax.fori_loop(
             0, mine, lambda i, total: jax.tree.map(jnp.add, total, body(device + i * devices)), start
