@@ -198,10 +198,11 @@ def test_two_runs_are_bit_identical_and_seeds_differ(tmp_path):
 def test_stop_at_steps_and_resume(tmp_path):
     """In both stages; the end is that of a run that never stopped."""
     train(Decay(), settings_for(), tmp_path / "whole")
-    for steps in (17, 48, None):
+    for steps, after in ((17, 17), (None, 17), (48, 48), (10**6, 60)):
         bound = dataclasses.replace(settings_for(), steps=steps)
         result = train(Decay(), bound, tmp_path / "parts", resume=True)
-        assert result.outcome == ("finished" if steps is None else "steps")
+        assert result.metrics["steps"] == after
+        assert result.outcome == ("finished" if after == 60 else "steps")
     same(tmp_path / "whole", tmp_path / "parts")
     said = []
     train(Decay(), settings_for(), tmp_path / "parts", resume=True, observer=Observer(message=said.append))
@@ -218,10 +219,11 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     train(Decay(), settings_for(), tmp_path / "whole")
     half = dataclasses.replace(settings_for(), steps=33)
     train(Decay(), half, tmp_path / "parts", checkpoint_seconds=0)
+    more = dataclasses.replace(settings_for(), steps=10**6)
     newest = sorted((tmp_path / "parts" / "checkpoint").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
     said = []
-    train(Decay(), settings_for(), tmp_path / "parts", resume=True, observer=Observer(message=said.append))
+    train(Decay(), more, tmp_path / "parts", resume=True, observer=Observer(message=said.append))
     assert newest.name in said[0] and "Going on from step 32" in said[1]
     same(tmp_path / "whole", tmp_path / "parts")
 
@@ -267,7 +269,8 @@ def test_a_lasting_failure_is_a_named_outcome(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_settings_that_contradict_the_problem(tmp_path, changes, message):
     with pytest.raises(cl.ClpinnError, match=message):
-        train(Decay(), settings_for("acr", *changes), tmp_path)
+        train(Decay(), settings_for("acr", *changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_directories_are_respected(tmp_path):
@@ -294,7 +297,7 @@ def test_a_full_disk_is_one_clear_message(tmp_path, monkeypatch):
 
     monkeypatch.setattr(checkpoint.os, "fsync", full)
     with pytest.raises(cl.ClpinnError, match="checkpoint"):
-        train(Decay(), settings_for(), tmp_path, resume=True, checkpoint_seconds=0)
+        train(Decay(), dataclasses.replace(settings_for(), steps=20), tmp_path, resume=True, checkpoint_seconds=0)
     assert sorted((tmp_path / "checkpoint").iterdir()) == kept
 
 

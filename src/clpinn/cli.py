@@ -195,15 +195,16 @@ def train(
     if config is not None:
         chosen = config_of.from_dict(read_config(config.parent)["settings"])
     else:
-        if seconds is None and budget is None and steps is None:
-            seconds = 120.0
         chosen = dataclasses.replace(config_of.paper(stated, method), seed=seed)
     if budget is not None:
         chosen = config_of.scaled(chosen, budget)
+    folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{chosen.method}-{chosen.seed}"
+    goes_on = resume and (folder / "config.json").exists()
+    if seconds is None and budget is None and steps is None and config is None and not goes_on:
+        seconds = 120.0
     given = {"seconds": seconds, "steps": steps, "probe": probe or None}
     chosen = dataclasses.replace(chosen, **{name: value for name, value in given.items() if value is not None})
     chosen = config_of.override(chosen, assign or [])
-    folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{chosen.method}-{chosen.seed}"
     with Display(chosen, quiet=as_json) as display:
         observer = Observer(display.progress, display.event, display.message, display.evaluation)
         result = run(stated, chosen, folder, resume, problem, checkpoint_seconds, observer)
@@ -320,7 +321,7 @@ class Display:
             self.bar.update(self.tasks[key], description=escape(text), completed=min(share, 1.0))
         elif not self.quiet:
             seconds = time.monotonic() - self.started
-            left = seconds * (1 / share - 1) if share > 0 else 0.0
+            left = max(0.0, seconds * (1 / share - 1)) if share > 0 else 0.0
             console.print(Text(f"{seconds:5.0f} s, {left:.0f} s left  {text}"), soft_wrap=True)
 
     def message(self, text: str) -> None:

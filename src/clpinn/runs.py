@@ -80,7 +80,8 @@ def train(
     """Train a problem with these settings in the directory `out`, which must be empty or new unless `resume`.
 
     `name` is how the command line calls the problem. With `resume`, a run goes on where its last checkpoint was, with
-    the settings it was started with; one without a checkpoint starts, a finished one is left as it is.
+    the settings it was started with (only `steps` and `seconds` may be given anew); one without a checkpoint starts, a
+    finished one is left as it is.
     """
     validate(problem)
     observer = observer or Observer()
@@ -97,24 +98,26 @@ def train(
         raise RunError(
             f"The directory {folder} is not empty. Choose another with --out, or go on with what is there: --resume."
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder), _stop_signals() as stopped, jax.enable_x64(settings.precision == "double"):
-        if not started:
-            _write_config(folder, problem, settings, name)
-        return _train(problem, settings, folder, resume, checkpoint_seconds, observer, stopped)
+    with jax.enable_x64(settings.precision == "double"):
+        trainer = Trainer(problem, settings)
+        state = trainer.init()  # settings that make no sense fail here, before anything is written
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder), _stop_signals() as stopped:
+            if not started:
+                _write_config(folder, problem, settings, name)
+            return _train(trainer, state, folder, resume, checkpoint_seconds, observer, stopped)
 
 
 def _train(
-    problem: Problem,
-    settings: Settings,
+    trainer: Trainer,
+    state: State,
     folder: Path,
     resume: bool,
     checkpoint_seconds: float,
     observer: Observer,
     stopped: Callable[[], bool],
 ) -> Result:
-    trainer = Trainer(problem, settings)
-    state, before = trainer.init(), 0.0
+    problem, settings, before = trainer.problem, trainer.settings, 0.0
     if resume:
         state, before = _restored(folder, trainer, state, observer)
     _cut(folder / "history.jsonl", state.step)
@@ -237,7 +240,7 @@ def _write_config(folder: Path, problem: Problem, settings: Settings, name: str 
 
 
 def _same_run(folder: Path, problem: Problem, name: str | None, settings: Settings) -> Settings:
-    """The settings a run was started with, with new bounds; an error if it is another problem's."""
+    """The settings a run was started with, with new bounds if given; an error if it is another problem's."""
     config = read_config(folder)
     if config["description"] != json.loads(json.dumps(_describe(problem))):
         was, now = config["problem"] or config["description"]["class"], name or type(problem).__name__
@@ -245,7 +248,8 @@ def _same_run(folder: Path, problem: Problem, name: str | None, settings: Settin
             f"The run in {folder} is of another problem: {was}, not {now}. Nothing was changed. Resume it with its own "
             "problem, or choose another directory."
         )
-    return replace(from_dict(config["settings"]), steps=settings.steps, seconds=settings.seconds)
+    stored = from_dict(config["settings"])
+    return replace(stored, steps=settings.steps or stored.steps, seconds=settings.seconds or stored.seconds)
 
 
 @contextmanager

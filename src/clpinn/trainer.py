@@ -177,7 +177,7 @@ class Trainer:
         total = settings.adam.steps + settings.lbfgs.steps
         every = max(1, min(100, total // 100))
         objective = self._objective(state)
-        good, finished = state, False
+        good = state
         while True:
             half_time = settings.seconds is not None and callbacks.elapsed() > settings.seconds / 2
             if state.stage == ADAM and (state.stage_step >= settings.adam.steps or half_time):
@@ -185,8 +185,8 @@ class Trainer:
                 objective, good = self._objective(state), state
             if state.stage == LBFGS_STAGE:
                 allowed = settings.lbfgs.evaluations * settings.lbfgs.steps
-                if finished or state.stage_step >= settings.lbfgs.steps or state.evaluations >= allowed:
-                    return replace(state, stage=DONE), "finished"
+                if state.stage_step >= settings.lbfgs.steps or state.evaluations >= allowed:
+                    state = replace(state, stage=DONE)
             if state.stage == DONE:
                 return state, "finished"
             if settings.steps is not None and state.step >= settings.steps:
@@ -209,10 +209,9 @@ class Trainer:
                 )
                 state, objective = good, self._objective(good)
                 continue
-            finished = met.finished
-            if finished:
+            if met.finished:
                 callbacks.message(f"L-BFGS stopped after {state.stage_step} steps: {met.reason}.")
-
+                state = replace(state, stage=DONE)
             if state.stage == ADAM and state.stage_step % settings.tasks.interval == 0:
                 state = self._event(state, callbacks)
                 objective, good = self._objective(state), state
