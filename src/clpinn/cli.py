@@ -161,7 +161,8 @@ def train(
     optimizer: Annotated[str, typer.Option(help="adam-lbfgs: Adam, then L-BFGS, as in the paper.")] = "adam-lbfgs",
     seed: Annotated[int, typer.Option(help="Decides the network's start and all points.")] = 0,
     budget: Annotated[
-        float | None, typer.Option(help="Share of the paper's steps, events included: 1 is all, 0.1 a tenth.")
+        float | None,
+        typer.Option(help="Share of the paper's steps, events included: 1 is all. [default: 0.02 with --seconds 120]"),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(help="Wall time for training. [default: 120 without --budget and --steps]")
@@ -196,12 +197,13 @@ def train(
         chosen = config_of.from_dict(read_config(config.parent)["settings"])
     else:
         chosen = dataclasses.replace(config_of.paper(stated, method), seed=seed)
-    if budget is not None:
-        chosen = config_of.scaled(chosen, budget)
     folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{chosen.method}-{chosen.seed}"
     goes_on = resume and (folder / "config.json").exists()
     if seconds is None and budget is None and steps is None and config is None and not goes_on:
-        seconds = 120.0
+        # Two minutes, with events that fit into them.
+        seconds, budget = 120.0, 0.02
+    if budget is not None:
+        chosen = config_of.scaled(chosen, budget)
     given = {"seconds": seconds, "steps": steps, "probe": probe or None}
     chosen = dataclasses.replace(chosen, **{name: value for name, value in given.items() if value is not None})
     chosen = config_of.override(chosen, assign or [])
