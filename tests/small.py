@@ -1,8 +1,23 @@
-"""A problem small enough to train in a second, and one that cannot be trained at all."""
+"""Problems small enough for tests: one solved by hand, one trained in a second, one that cannot be trained at all."""
 
 import jax.numpy as jnp
 
 import clpinn as cl
+
+
+class Known(cl.Problem):
+    """A linear network solves it up to a known error."""
+
+    coordinates = cl.Box(x=(-1, 1))
+    parameters = cl.Box(a=(0, 1))
+    candidates = cl.Grid(a=[0.0, 0.5, 1.0])
+    evaluation = cl.Grid(x=[-1.0, 0.0, 1.0])
+
+    def residual(self, d, a):
+        return d.u_x - a
+
+    def reference(self, x, a):
+        return {"u": a * x}
 
 
 class Decay(cl.Problem):

@@ -7,27 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small import Known
 
 import clpinn as cl
 from clpinn import references
 from clpinn.evaluate import aggregate, evaluate
 from clpinn.networks import FNN, build
 from clpinn.problems import load_problem
-
-
-class Known(cl.Problem):
-    """A linear network solves it up to a known error."""
-
-    coordinates = cl.Box(x=(-1, 1))
-    parameters = cl.Box(a=(0, 1))
-    candidates = cl.Grid(a=[0.0, 0.5, 1.0])
-    evaluation = cl.Grid(x=[-1.0, 0.0, 1.0])
-
-    def residual(self, d, a):
-        return d.u_x - a
-
-    def reference(self, x, a):
-        return {"u": a * x}
 
 
 class Slope(eqx.Module):

@@ -142,7 +142,7 @@ def _train(
 
     def event(record: dict[str, Any], network: Any) -> None:
         """Log the event, with the error of a task at the moment it is displaced (where there is a reference)."""
-        moved = [record[f"moved_{way}"] for way in ("to_replay", "dropped") if record[f"moved_{way}"] is not None]
+        moved = _displaced(record)
         if moved and problem.reference is not None:
             with trainer.timing.measure("evaluation"):
                 found = evaluate(problem, network, thetas=np.array(moved))
@@ -336,6 +336,11 @@ def _metrics(
     return _plain(metrics)
 
 
+def _displaced(record: dict[str, Any]) -> list[list[float]]:
+    """The thetas that left the active set in an event, in the order of their logged errors."""
+    return [record[way] for way in ("moved_to_replay", "moved_dropped") if record[way] is not None]
+
+
 def _forgetting(problem: Problem, trainer: Trainer, state: State, folder: Path) -> list[dict[str, Any]]:
     """Loss (and relative L2) of every displaced task when it was displaced last, and now."""
     last = {tuple(row[:-2].tolist()): (row[-2], int(row[-1])) for row in state.displaced}
@@ -344,8 +349,7 @@ def _forgetting(problem: Problem, trainer: Trainer, state: State, folder: Path) 
     errors_then: dict[tuple[float, ...], dict[str, float]] = {}
     for line in (folder / "events.jsonl").read_text().splitlines():
         record = json.loads(line)
-        moved = [record[f"moved_{way}"] for way in ("to_replay", "dropped") if record[f"moved_{way}"] is not None]
-        for i, theta in enumerate(moved):
+        for i, theta in enumerate(_displaced(record)):
             by_output = record.get("displaced_rel_l2", {})
             errors_then[tuple(theta)] = {name: values[i] for name, values in by_output.items()}
     thetas = np.array(list(last))

@@ -159,15 +159,17 @@ class Trainer:
             adam=self.adam.init(network),
             lbfgs=self.lbfgs.init(self._trainable(network, LBFGS_STAGE)[0]),
             pool=pool,
-            weights=self.weighting.weights(np.ones(count), np.full(count, np.nan), self._priors(pool.thetas)),
+            weights=self.weighting.weights(np.ones(count), np.full(count, np.nan), self._training_priors(pool.thetas)),
             losses=np.full(count, np.nan),
             displaced=np.zeros((0, len(self.problem.parameters) + 2)),
         )
 
     def _priors(self, thetas: Points) -> np.ndarray:
-        if not self.settings.weights.prior:
-            return np.ones(len(thetas))
+        """f_prior of each theta."""
         return np.array([task_prior(self.problem, theta) for theta in thetas])
+
+    def _training_priors(self, thetas: Points) -> np.ndarray:
+        return self._priors(thetas) if self.settings.weights.prior else np.ones(len(thetas))
 
     # The loop ----------------------------------------------------------------------------------------------------
 
@@ -293,7 +295,7 @@ class Trainer:
                 state.pool,
                 self.problem.candidates.points,
                 self.box,
-                self._search_prior if self.settings.tasks.search_prior else None,
+                self._priors if self.settings.tasks.search_prior else None,
                 jax.random.fold_in(self._task_key, number),
             )
             if found is None and isinstance(self.weighting, Equal):
@@ -309,7 +311,7 @@ class Trainer:
         before = dict(zip(map(bytes, state.pool.thetas), state.losses, strict=True))
         losses = np.array([known[bytes(theta)] for theta in pool.thetas])
         previous = np.array([before.get(bytes(theta), np.nan) for theta in pool.thetas])
-        weights = self.weighting.weights(losses, previous, self._priors(pool.thetas))
+        weights = self.weighting.weights(losses, previous, self._training_priors(pool.thetas))
         displaced = [
             np.array([*theta, known[bytes(theta)], state.step])
             for theta in (moves.to_replay, moves.dropped)
@@ -335,9 +337,6 @@ class Trainer:
         losses = self._query(state.network, state.pool.thetas)
         count = len(state.pool.active)
         return Selection(None, np.nan, np.nan, losses[:count], losses[count:], state.pool.thetas, losses, losses)
-
-    def _search_prior(self, thetas: Points) -> np.ndarray:
-        return np.array([task_prior(self.problem, theta) for theta in thetas])
 
 
 class _Objective:
