@@ -116,7 +116,7 @@ class Loss:
         dense: Collocation,
         sparse: Collocation,
         dtype: Any,
-        chunk: int = 2048,
+        chunk: int = 512,
         batch: float = 1.0,
     ):
         """`batch` is the share of the rows drawn at random at each call; 1 takes all of them, once each."""

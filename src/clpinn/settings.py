@@ -103,7 +103,7 @@ class Settings:
     weights: WeightSettings = field(default_factory=WeightSettings)
     adam: AdamSettings = field(default_factory=AdamSettings)
     lbfgs: LBFGSSettings = field(default_factory=LBFGSSettings)
-    chunk: int = 2048
+    chunk: int = 512
     """Rows differentiated at once; bounds memory."""
     batch: float = 1.0
     """Share of the rows drawn at each Adam step; 1 takes all."""
