@@ -11,6 +11,8 @@ import clpinn as cl
 from clpinn import derivatives
 from clpinn.derivatives import Jet, closure, parse_name
 from clpinn.networks import FNN, ParamFNN, build
+from clpinn.problem import call_by_name, placed
+from clpinn.problems import BENCHMARKS, load_problem
 
 
 class Everything(cl.Problem):
@@ -164,16 +166,160 @@ def test_product_and_sum_rules():
         assert np.isclose(jet.streams.get(index, 0.0), expected), index
 
 
-def test_only_what_is_asked_for_is_computed():
-    """Burgers asks for u, u_x, u_xx, u_t: exactly those four streams reach the network."""
-    seen = []
+def streams(problem):
+    """How many streams go through the network: the matrix products of its one square layer."""
+    network = build(FNN, problem, 7, 2, jax.random.key(0), jnp.float64)
+    x, theta = jnp.ones(len(problem.coordinates)), jnp.ones(len(problem.parameters))
+    equations = jax.make_jaxpr(lambda: cl.residuals(problem, network, x, theta))().eqns
+    return sum(e.primitive.name == "dot_general" and e.invars[1].aval.shape == (7, 7) for e in equations)
 
-    def network(coordinates, parameters):
-        seen.append(coordinates.keep)
-        return derivatives.linear(coordinates, jnp.ones((2, 1)), jnp.zeros(1))
 
-    cl.residuals(cl.problems.Burgers(), network, jnp.array([0.1, 0.2]), jnp.array([0.1]))
-    assert seen == [frozenset({(0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 0)})]
+class Quasilinear(cl.Problem):
+    """A highest derivative with a coefficient that the network decides."""
+
+    coordinates = cl.Box(x=(-1, 1), t=(0, 1))
+    parameters = cl.Box(k=(0.5, 1))
+
+    def residual(self, d, k):
+        return d.u_t - k * (d.u * d.u_xx + d.u_x**2)
+
+
+class Switched(Quasilinear):
+    def residual(self, d, k):
+        return d.u_t - jnp.where(d.u > 0, 1.0, k) * d.u_xx
+
+
+class Apart(Quasilinear):
+    """More operators than highest derivatives."""
+
+    def residual(self, d, k):
+        return {str(n): d.u_t - n * k * d.u_xx for n in (1, 2, 3)}
+
+
+class Layered(Quasilinear):
+    """The coefficient jumps in space; a third highest derivative is not linear and keeps its stream."""
+
+    def residual(self, d, x, k):
+        return d.u_t - jnp.where(x > 0, 1.0, k) * d.u_xx + jnp.sin(d.u_k) / (2 + d.u)
+
+
+class Pair(Plain):
+    """Two equations with operators of their own over three highest derivatives."""
+
+    def residual(self, d, nu, x):
+        return {
+            "first": d.u_t - nu * (d.u_xx + d.u_phiphi) + x * d.v_xx + d.u * d.v,
+            "second": nu * d.v_xx + 3 * d.u_t - nu * (d.u_xx + d.u_phiphi) - d.v_x,
+        }
+
+
+class Mixed(Pair, Everything):
+    """The same with a hard transform that mixes the outputs; one operator for all."""
+
+    def residual(self, d, nu, c):
+        return {"u": d.u_xt - c * d.u_phiphi + d.u_x, "v": d.u * d.v + d.v_xt - c * d.v_phiphi}
+
+
+class Bent(Moved):
+    def residual(self, d, x, h):
+        return h * d.u_xx + x * d.u_xy + d.u_yy
+
+
+# Problems, and the streams that their residuals take.
+COLLAPSE = {
+    "schaffer": (BENCHMARKS["schaffer"], 1),
+    "burgers": (BENCHMARKS["burgers"], 3),
+    "soft burgers": (lambda: cl.problems.Burgers(hard=False), 3),
+    "allen_cahn": (BENCHMARKS["allen_cahn"], 3),
+    "kovasznay": (BENCHMARKS["kovasznay"], 4),
+    "poisson_boltzmann": (BENCHMARKS["poisson_boltzmann"], 4),
+    "heat": (lambda: load_problem("examples/heat.py"), 3),
+    "kuramoto_sivashinsky": (lambda: load_problem("examples/kuramoto_sivashinsky.py"), 5),
+    "channel": (lambda: load_problem("examples/channel.py"), 4),
+    "quasilinear": (Quasilinear, 4),
+    "switched": (Switched, 4),
+    "apart": (Apart, 4),
+    "layered": (Layered, 4),
+    "pair": (Pair, 6),
+    "mixed": (Mixed, 5),
+    "bent": (Bent, 4),
+}
+
+
+@pytest.mark.parametrize("name", COLLAPSE)
+def test_only_what_is_needed_is_computed(name):
+    """Highest derivatives that an equation contains linearly share a stream: Burgers takes u, u_x and u_t - nu u_xx."""
+    make, expected = COLLAPSE[name]
+    assert streams(make()) == expected
+
+
+@pytest.mark.parametrize("name", COLLAPSE)
+def test_collapsed_streams_change_nothing(name):
+    """Residuals and their gradient against the formula with each derivative on its own."""
+    problem = COLLAPSE[name][0]()
+    network = build(ParamFNN, problem, 6, 2, jax.random.key(0), jnp.float64)
+    x, theta = (
+        jnp.asarray(box.sample(8, jax.random.key(i))) for i, box in enumerate((problem.coordinates, problem.parameters))
+    )
+
+    def ask(d, x, theta):
+        given = dict(zip(problem.axes, (*x, *theta), strict=True))
+        return call_by_name(problem.residual, "residual", given | placed(problem, given), d)
+
+    names = derivatives.requested(lambda d: ask(d, x[0], theta[0]), lambda name: name)
+
+    def plainly(network, x, theta):
+        d = cl.named_derivatives(problem, network, x, theta, names)
+        found = ask(derivatives.Derivatives(d.__getitem__), x, theta)
+        return found if isinstance(found, dict) else {"residual": found}
+
+    def evaluate(network, one):
+        found = jax.vmap(lambda a, b: one(network, a, b))(x, theta)
+        return sum(jnp.sum(value**2) for value in found.values()), found
+
+    both = [lambda *given: cl.residuals(problem, *given), plainly]
+    ours, theirs = (jax.jit(jax.grad(lambda n, f=f: evaluate(n, f), has_aux=True))(network) for f in both)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert np.allclose(a, b, rtol=1e-12, atol=1e-12 * np.max(np.abs(b), initial=0))
+
+
+def test_rules_of_an_operator():
+    """Its stream is the sum of the streams it stands for, through products, functions and a hard transform."""
+    tops = {(3, 0): 0.7, (1, 1): -1.3, (0, 2): 0.0}
+    operator = derivatives.Operator({index: jnp.array(c) for index, c in tops.items()})
+    full = closure(tops)
+    collapsed = (full - set(tops)) | {operator}
+
+    def jet(keep):
+        x, y = (derivatives.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
+        inner = derivatives.tanh(x * y + 2.0 * x + derivatives.constant(0.1, keep)) * derivatives.log(y) * x
+        return derivatives.compose(lambda a, b: {"c": jnp.sin(a * b) + 2}, {"a": inner, "b": y}, keep)["c"]
+
+    expected, found = jet(full).streams, jet(collapsed).streams
+    assert set(found) == collapsed
+    assert np.isclose(found[operator], sum(c * expected[index] for index, c in tops.items()), rtol=1e-12)
+    assert all(np.isclose(found[index], expected[index], rtol=1e-12) for index in full - set(tops))
+
+
+def test_a_collapsed_condition_and_reference():
+    """Both go the same way: a slope across a wall, and the residual of the reference itself."""
+
+    class Wave(cl.Problem):
+        coordinates = cl.Box(x=(-1, 1), t=(0, 1))
+        parameters = cl.Box(a=(1, 3))
+        conditions = (cl.Condition("slope", lambda d, a: d.u_x + a * d.u_t, on=cl.boundary("x"), points=4),)
+
+        def residual(self, d, a):
+            return d.u_tt - a**2 * d.u_xx + 0.5
+
+        def reference(self, x, t, a):
+            return {"u": jnp.sin(x + a * t) - t**2 / 4}
+
+    x, t, a = 0.3, 0.4, 1.5
+    point = jnp.array([x, t]), jnp.array([a])
+    assert np.isclose(cl.residuals(Wave(), None, *point)["residual"], 0, atol=1e-14)
+    slope = cl.condition_residuals(Wave(), Wave.conditions[0], None, *point)["slope"]
+    assert np.isclose(slope, (1 + a**2) * math.cos(x + a * t) - a * t / 2, rtol=1e-13)
 
 
 def test_affine_inputs_have_no_second_stream():

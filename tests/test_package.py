@@ -13,6 +13,7 @@ SOURCE = Path(clpinn.__file__).parent
 FLOW = [
     "errors",
     "derivatives",
+    "linearity",
     "domain",
     "problem",
     "references",

@@ -6,7 +6,8 @@ derivatives alike. Streams that are known to vanish are absent and cost nothing.
 
 The rules are Leibniz' for products and Faà di Bruno's for elementwise functions. Propagating streams forward
 instead of nesting automatic differentiation is the idea behind Taylor mode (Bettencourt, Johnson, Duvenaud,
-2019) and the forward Laplacian (Li et al., arXiv:2307.08214).
+2019) and the forward Laplacian (Li et al., arXiv:2307.08214). Both rules contain the highest derivatives linearly, so
+a sum of those can go forward as one stream, an `Operator` (collapsed Taylor mode, Dangel et al., arXiv:2505.13644).
 """
 
 import math
@@ -27,6 +28,25 @@ Index = tuple[int, ...]
 """Order of differentiation along each axis: (2, 0) is u_xx where the axes are (x, t)."""
 
 
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """The sum of coefficient × partial derivative: one stream, its key in a jet is the operator itself.
+
+    All that is strictly below one of its indices must be tracked beside it; the indices themselves need not be.
+    """
+
+    coefficients: Mapping[Index, Array]
+
+    def __hash__(self) -> int:
+        # Not by address: sets of keys come in the same order in every process, and so does what is computed.
+        return hash(tuple(self.coefficients))
+
+
+Key = Index | Operator
+Terms = Sequence[tuple[Any, tuple[Any, ...]]]
+"""A sum of factor × product of the streams with these keys."""
+
+
 def closure(indices: Iterable[Index]) -> frozenset[Index]:
     """All indices below the given ones: what Leibniz and Faà di Bruno need to reach them."""
     return frozenset(below for index in indices for below in product(*(range(order + 1) for order in index)))
@@ -37,11 +57,11 @@ class Jet:
     """A value and partial derivatives at one point.
 
     `streams[index]` is the partial derivative of that index; an absent one is zero. `keep` is the set of indices
-    that are tracked, closed downwards.
+    that are tracked, closed downwards, and of operators.
     """
 
-    streams: Mapping[Index, Array]
-    keep: frozenset[Index]
+    streams: Mapping[Key, Array]
+    keep: frozenset[Key]
 
     @property
     def value(self) -> Array:
@@ -61,14 +81,12 @@ class Jet:
     def __mul__(self, other: "Jet | Array | float") -> "Jet":
         if not isinstance(other, Jet):
             return self._map(lambda stream: stream * other)
-        streams: dict[Index, Array] = {}
-        for a, left in self.streams.items():
-            for b, right in other.streams.items():
-                index = tuple(i + j for i, j in zip(a, b, strict=True))
-                if index in self.keep:
-                    ways = math.prod(math.comb(n, k) for n, k in zip(index, a, strict=True))
-                    term = ways * left * right
-                    streams[index] = streams[index] + term if index in streams else term
+        streams: dict[Key, Array] = {}
+        for key in self.keep:
+            for factor, (a, b) in _terms(key, _splits):
+                if a in self.streams and b in other.streams:
+                    term = factor * self.streams[a] * other.streams[b]
+                    streams[key] = streams[key] + term if key in streams else term
         return Jet(streams, self.keep)
 
     __radd__ = __add__
@@ -78,22 +96,54 @@ class Jet:
         return Jet({index: function(stream) for index, stream in self.streams.items()}, self.keep)
 
 
-def _zero(keep: frozenset[Index]) -> Index:
-    return (0,) * len(next(iter(keep)))
+def indices(keep: frozenset[Key]) -> frozenset[Index]:
+    """All indices that are tracked, alone or in an operator."""
+    return frozenset(index for key in keep for index in (key.coefficients if isinstance(key, Operator) else [key]))
 
 
-def constant(value: Array | float, keep: frozenset[Index]) -> Jet:
+def _zero(keep: frozenset[Key]) -> Index:
+    return (0,) * len(next(iter(indices(keep))))
+
+
+def _terms(key: Key, rule: Callable[[Index], Terms]) -> Terms:
+    """The terms of a rule, `_splits` or `_partitions`, for an index or an operator.
+
+    A term with one of the operator's own indices is the same for all of them, so the operator's stream takes its place.
+    """
+    if not isinstance(key, Operator):
+        return rule(key)
+    first = next(iter(key.coefficients))
+    own = [(ways, tuple(key if k == first else k for k in keys)) for ways, keys in rule(first) if first in keys]
+    lower = [
+        (ways * c, keys) for index, c in key.coefficients.items() for ways, keys in rule(index) if index not in keys
+    ]
+    return [*own, *lower]
+
+
+@cache
+def _splits(index: Index) -> Terms:
+    """Ways to share the differentiations in `index` between two factors."""
+    return tuple(
+        (math.prod(map(math.comb, index, left)), (left, tuple(n - k for n, k in zip(index, left, strict=True))))
+        for left in product(*(range(order + 1) for order in index))
+    )
+
+
+def constant(value: Array | float, keep: frozenset[Key]) -> Jet:
     """A jet without derivatives."""
     return Jet({_zero(keep): jnp.asarray(value)}, keep)
 
 
-def variable(value: Array, axis: int, keep: frozenset[Index]) -> Jet:
+def variable(value: Array, axis: int, keep: frozenset[Key]) -> Jet:
     """The jet of an independent variable: derivative one along its own axis."""
     zero = _zero(keep)
     unit = tuple(int(i == axis) for i in range(len(zero)))
-    streams = {zero: value}
-    if unit in keep:
-        streams[unit] = jnp.ones_like(value)
+    streams: dict[Key, Array] = {zero: value}
+    for key in keep:
+        if key == unit:
+            streams[key] = jnp.ones_like(value)
+        elif isinstance(key, Operator) and unit in key.coefficients:
+            streams[key] = key.coefficients[unit]
     return Jet(streams, keep)
 
 
@@ -159,7 +209,7 @@ def _cycle(value: Array, slope: Array, order: int) -> list[Array]:
     return [(value, slope, -value, -slope)[n % 4] for n in range(order + 1)]
 
 
-def stack(jets: Sequence[Jet], keep: frozenset[Index], dtype: Any) -> Jet:
+def stack(jets: Sequence[Jet], keep: frozenset[Key], dtype: Any) -> Jet:
     """Scalar jets stacked into one jet of a vector; an empty sequence gives an empty vector."""
     if not jets:
         return constant(jnp.zeros((0,), dtype), keep)
@@ -189,25 +239,25 @@ def elementwise(jet: Jet, derivatives: Callable[[Array, int], list[Array]]) -> J
     """f(jet) by Faà di Bruno's formula; `derivatives(value, n)` returns f, f', ..., f^(n) at the value."""
     zero = _zero(jet.keep)
     terms = {
-        index: [(ways, blocks) for ways, blocks in _partitions(index) if all(block in jet.streams for block in blocks)]
-        for index in jet.keep
-        if index != zero
+        key: [(factor, blocks) for factor, blocks in _terms(key, _partitions) if jet.streams.keys() >= set(blocks)]
+        for key in jet.keep
+        if key != zero
     }
     order = max((len(blocks) for rows in terms.values() for _, blocks in rows), default=0)
     f = derivatives(jet.value, order)
-    streams = {zero: f[0]}
-    for index, rows in terms.items():
-        for ways, blocks in rows:
+    streams: dict[Key, Array] = {zero: f[0]}
+    for key, rows in terms.items():
+        for factor, blocks in rows:
             term = f[len(blocks)]
             for block in blocks:
                 term = term * jet.streams[block]
-            term = term if ways == 1 else ways * term
-            streams[index] = streams[index] + term if index in streams else term
+            term = factor * term
+            streams[key] = streams[key] + term if key in streams else term
     return Jet(streams, jet.keep)
 
 
 @cache
-def _partitions(index: Index) -> tuple[tuple[int, tuple[Index, ...]], ...]:
+def _partitions(index: Index) -> Terms:
     """Partitions of the differentiations in `index` into blocks, each with how often it occurs."""
     axes = [axis for axis, order in enumerate(index) for _ in range(order)]
     unit = [tuple(int(i == axis) for i in range(len(index))) for axis in axes]
@@ -224,9 +274,7 @@ def _partitions(index: Index) -> tuple[tuple[int, tuple[Index, ...]], ...]:
     return tuple((ways, blocks) for blocks, ways in sorted(counted.items()))
 
 
-def compose(
-    function: Callable[..., dict[str, Array]], jets: Mapping[str, Jet], keep: frozenset[Index]
-) -> dict[str, Jet]:
+def compose(function: Callable[..., dict[str, Array]], jets: Mapping[str, Jet], keep: frozenset[Key]) -> dict[str, Jet]:
     """Jets of `function(**jets)` for any JAX function of scalars that returns a dict of scalars.
 
     Each argument is replaced by its Taylor polynomial about the point, which has the same derivatives, and the
@@ -236,13 +284,24 @@ def compose(
     def along(*offsets: Array) -> dict[str, Array]:
         return function(**{name: _polynomial(jet, offsets) for name, jet in jets.items()})
 
-    return expand(along, keep, next(iter(jets.values())).value.dtype)
+    found = expand(along, keep, next(iter(jets.values())).value.dtype)
+    for operator in (key for key in keep if isinstance(key, Operator)):
+        # The polynomials lack the operator's own derivatives. Those enter linearly: they add the slope along their sum.
+        line, ends = closure([(1,)]), {(0,): _zero(keep), (1,): operator}
+        sums = {
+            name: Jet({index: jet.streams[key] for index, key in ends.items() if key in jet.streams}, line)
+            for name, jet in jets.items()
+        }
+        for name, slope in compose(function, sums, line).items():
+            streams = found[name].streams
+            found[name] = Jet({**streams, operator: streams[operator] + slope.streams[(1,)]}, keep)
+    return found
 
 
 def _polynomial(jet: Jet, offsets: Sequence[Array]) -> Array:
     total = jet.value
     for index, stream in jet.streams.items():
-        if any(index):
+        if not isinstance(index, Operator) and any(index):
             for offset, order in zip(offsets, index, strict=True):
                 if order:
                     stream = stream * (offset**order / math.factorial(order))
@@ -250,7 +309,7 @@ def _polynomial(jet: Jet, offsets: Sequence[Array]) -> Array:
     return total
 
 
-def expand(function: Callable[..., dict[str, Array]], keep: frozenset[Index], dtype: Any) -> dict[str, Jet]:
+def expand(function: Callable[..., dict[str, Array]], keep: frozenset[Key], dtype: Any) -> dict[str, Jet]:
     """Jets of `function(*offsets)` at zero offsets, by nested `jax.jvp`."""
 
     def floating(*offsets: Array) -> dict[str, Array]:
@@ -258,15 +317,20 @@ def expand(function: Callable[..., dict[str, Array]], keep: frozenset[Index], dt
         return {name: jnp.asarray(value, dtype) for name, value in function(*offsets).items()}
 
     partials: dict[Index, Callable[..., dict[str, Array]]] = {_zero(keep): floating}
-    for index in sorted(keep, key=sum):
+    for index in sorted(indices(keep), key=sum):
         if any(index):
             axis = next(i for i, order in enumerate(index) if order)
             lower = tuple(order - int(i == axis) for i, order in enumerate(index))
             partials[index] = _partial(partials[lower], axis)
     origin = [jnp.zeros((), dtype)] * len(_zero(keep))
     values = {index: partial(*origin) for index, partial in partials.items()}
-    names = values[_zero(keep)].keys()
-    return {name: Jet({index: values[index][name] for index in keep}, keep) for name in names}
+
+    def stream(key: Key, name: str) -> Array:
+        if isinstance(key, Operator):
+            return sum((c * values[index][name] for index, c in key.coefficients.items()), jnp.zeros((), dtype))
+        return values[key][name]
+
+    return {name: Jet({key: stream(key, name) for key in keep}, keep) for name in values[_zero(keep)]}
 
 
 def _partial(function: Callable[..., dict[str, Array]], axis: int) -> Callable[..., dict[str, Array]]:

@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from clpinn import derivatives
-from clpinn.derivatives import Derivatives, Index, Jet
+from clpinn import derivatives, linearity
+from clpinn.derivatives import Derivatives, Index, Jet, Key, Operator
 from clpinn.domain import At, Boundary, Box, Grid, Interior, Points, Sampler
 from clpinn.errors import ClpinnError, ProblemError
 
@@ -134,7 +134,7 @@ def values(
 ) -> dict[str, Scalar]:
     """The outputs at one point, by name."""
     keep = frozenset({(0,) * len(problem.axes)})
-    outputs, _ = fields(problem, network, x, theta, keep)
+    outputs = fields(problem, network, x, theta, keep)
     return {name: jet.value for name, jet in outputs.items()}
 
 
@@ -144,7 +144,7 @@ def named_derivatives(
     """Derivatives at one point, by name ("u_xx", or "u_nu" along a parameter)."""
     parsed = {name: _parse(problem, name) for name in names}
     keep = derivatives.closure([(0,) * len(problem.axes), *(index for _, index in parsed.values())])
-    outputs, _ = fields(problem, network, x, theta, keep)
+    outputs = fields(problem, network, x, theta, keep)
     zero = jnp.zeros((), x.dtype)
     return {name: outputs[output].streams.get(index, zero) for name, (output, index) in parsed.items()}
 
@@ -173,31 +173,72 @@ def _evaluate(
 ) -> dict[str, Scalar]:
     zero = jnp.zeros((), x.dtype)
 
-    def ask(d: Derivatives, point: dict[str, Array]) -> Any:
+    def ask(d: Derivatives, point: Mapping[str, Array]) -> Any:
         return call_by_name(function, where, point, d)
 
     names = derivatives.requested(
         lambda d: ask(d, dict.fromkeys(problem.axes, zero)), lambda text: _parse(problem, text)
     )
-    parsed = {text: _parse(problem, text) for text in names}
-    keep = derivatives.closure([(0,) * len(problem.axes), *(index for _, index in parsed.values())])
-    outputs, point = fields(problem, network, x, theta, keep)
+    asked = dict.fromkeys(_parse(problem, text) for text in names)
+    given = dict(zip(problem.axes, (*x, *theta), strict=True))
+    point = given | placed(problem, given)
 
-    def lookup(text: str) -> Array:
-        output, index = parsed[text]
-        return outputs[output].streams.get(index, zero)
+    def equation(found: Mapping[tuple[str, Index], Array]) -> dict[str, Scalar]:
+        return _as_scalars(ask(Derivatives(lambda text: found[_parse(problem, text)]), point), where, name)
 
-    return _as_scalars(ask(Derivatives(lookup), point), where, name)
+    operators = _collapsed(equation, dict.fromkeys(asked, jnp.ones_like(zero)))
+    indices = derivatives.closure([(0,) * len(problem.axes), *(index for _, index in asked)])
+    collapsed = {index for operator in operators.values() for index in operator.coefficients}
+    keep = (indices - collapsed) | set(operators.values())
+    outputs = fields(problem, network, x, theta, keep)
+    # Collapsed derivatives have no stream and count as zero here; what they add to a residual is the operator's.
+    found = equation({(output, index): outputs[output].streams.get(index, zero) for output, index in asked})
+    for (residual, output), operator in operators.items():
+        found[residual] = found[residual] + outputs[output].streams.get(operator, zero)
+    return found
 
 
-def fields(
-    problem: Problem, network: Network, x: Array, theta: Array, keep: frozenset[Index]
-) -> tuple[dict[str, Jet], dict[str, Array]]:
-    """Jets of the outputs along coordinates and parameters, and the point's physical coordinates and theta."""
+def _collapsed(
+    equation: Callable[[Mapping[tuple[str, Index], Array]], dict[str, Scalar]],
+    ones: Mapping[tuple[str, Index], Array],
+) -> dict[tuple[str, str], Operator]:
+    """Sums of highest derivatives, by residual and output, that take the place of the derivatives; {} if none can.
+
+    The highest ones often enter an equation linearly, with coefficients that only the point decides. Then their sum
+    is one stream through the network where they were several. Residuals with the same coefficients share one.
+    `ones` holds a one for each derivative that the equation asks for: a value at which it can be evaluated.
+    """
+    indices = [index for _, index in ones]
+    highest = {a for a in indices if not any(a != b and all(map(int.__le__, a, b)) for b in indices)}
+    if len(highest) < 2:
+        return {}
+    uses = linearity.affine(equation, ones)
+    highest -= {index for use in uses.values() for (_, index), is_affine in use.items() if not is_affine}
+    parts = [(residual, key) for residual, use in uses.items() for key in use if key[1] in highest]
+
+    def coefficient(residual: str, key: tuple[str, Index]) -> Array:
+        one = ones[key]
+        return jax.jvp(lambda value: equation({**ones, key: value})[residual], (one,), (one,))[1].astype(one.dtype)
+
+    def coefficients() -> dict[tuple[str, str], dict[Index, Array]]:
+        found = {}
+        for residual, (output, index) in parts:
+            found.setdefault((residual, output), {})[index] = coefficient(residual, (output, index))
+        return found
+
+    same = linearity.equal(coefficients)
+    shared: dict[Any, Operator] = {}
+    operators = {
+        pair: shared.setdefault(tuple(same[pair].items()), Operator(row)) for pair, row in coefficients().items()
+    }
+    return operators if len(shared) < len({index for _, (_, index) in parts}) else {}
+
+
+def fields(problem: Problem, network: Network, x: Array, theta: Array, keep: frozenset[Key]) -> dict[str, Jet]:
+    """Jets of the outputs along coordinates and parameters."""
     point, boxed = _variables(problem, x, theta, keep)
-    values = {name: jet.value for name, jet in point.items()}
     if network is None:
-        return _reference_fields(problem, point, keep), values
+        return _reference_fields(problem, point, keep)
 
     def features(box: Box) -> Jet:
         jets = [jet for name, axis in zip(box, box.axes, strict=True) for jet in axis.features(boxed[name])]
@@ -207,10 +248,10 @@ def fields(
     outputs = {name: raw[i] for i, name in enumerate(problem.outputs)}
     if problem.constrain is not None:
         outputs = _constrained(problem, outputs, point, keep)
-    return outputs, values
+    return outputs
 
 
-def _reference_fields(problem: Problem, point: dict[str, Jet], keep: frozenset[Index]) -> dict[str, Jet]:
+def _reference_fields(problem: Problem, point: dict[str, Jet], keep: frozenset[Key]) -> dict[str, Jet]:
     return derivatives.compose(lambda **named: reference_values(problem, named), point, keep)
 
 
@@ -230,9 +271,7 @@ def _with_keys(found: Any, names: Iterable[str], where: str) -> dict[str, Any]:
     return found
 
 
-def _variables(
-    problem: Problem, x: Array, theta: Array, keep: frozenset[Index]
-) -> tuple[dict[str, Jet], dict[str, Jet]]:
+def _variables(problem: Problem, x: Array, theta: Array, keep: frozenset[Key]) -> tuple[dict[str, Jet], dict[str, Jet]]:
     """Jets of the physical coordinates and parameters, and of the box coordinates as functions of them."""
     given = dict(zip(problem.axes, (*x, *theta), strict=True))
     if problem.place is None:
@@ -258,7 +297,7 @@ def _variables(
         moved = {name: parameters[name] + offsets[len(names) + i] for i, name in enumerate(problem.parameters)}
         goal = target + jnp.stack(offsets[: len(names)])
         found = x
-        for _ in range(max(sum(index) for index in keep)):
+        for _ in range(max(map(sum, derivatives.indices(keep)))):
             found = found - inverse @ (place(found, moved) - goal)
         return dict(zip(names, found, strict=True))
 
@@ -274,9 +313,7 @@ def placed(problem: Problem, given: Mapping[str, Any]) -> dict[str, Any]:
     return _with_keys(moved, problem.coordinates, "place")
 
 
-def _constrained(
-    problem: Problem, raw: dict[str, Jet], point: dict[str, Jet], keep: frozenset[Index]
-) -> dict[str, Jet]:
+def _constrained(problem: Problem, raw: dict[str, Jet], point: dict[str, Jet], keep: frozenset[Key]) -> dict[str, Jet]:
     """The hard transform, differentiated along with the network's streams."""
     assert problem.constrain is not None
     constrain, single = problem.constrain, len(problem.outputs) == 1
