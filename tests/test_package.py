@@ -23,6 +23,7 @@ FLOW = [
     "selection",
     "weighting",
     "loss",
+    "rows",
     "optimizers",
     "checkpoint",
     "settings",

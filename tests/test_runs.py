@@ -304,6 +304,8 @@ def test_a_full_disk_is_one_clear_message(tmp_path, monkeypatch):
 # Real processes ----------------------------------------------------------------------------------------------
 
 COMMON = [
+    "--optimizer",
+    "adam-lbfgs",
     "--set",
     "network.width=5",
     "--set",
@@ -401,7 +403,8 @@ def test_the_command_line_runs_every_method(tmp_path, method):
         (["burgers", "--method", "sgd"], 1, "Unknown method 'sgd'. Use one of uni"),
         (["burgers", "--optimizer", "magic"], 1, "Unknown optimizer 'magic'"),
         (["burgers", "--set", "adam.stepz=3"], 1, "There is no setting 'adam.stepz'"),
-        (["burgers", "--set", "tasks.active=1", "--steps", "1"], 1, "capacity is 1"),
+        (["burgers", "--method", "acr", "--set", "tasks.active=1", "--steps", "1"], 1, "capacity is 1"),
+        (["burgers", "--budget", "0.1"], 1, "--budget is a share of the paper's steps"),
         (["tests/small.py:Hopeless", "--steps", "5"], 3, "not finite"),
     ],
 )

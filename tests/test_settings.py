@@ -80,7 +80,7 @@ def test_override():
         ("seed.more=1", "single setting"),
         ("adam.steps=many", "adam.steps must be int, but got 'many'"),
         ("adam.steps=1.5", "adam.steps must be int"),
-        ("tasks.selector=magic", "one of uniform, fixed, grid, bayesian"),
+        ("tasks.selector=magic", "one of free, uniform, fixed, grid, bayesian"),
         ("weights.prior=1", "must be bool"),
         ("seed", "name=value"),
     ],

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import sys
 import time
@@ -157,16 +158,26 @@ def _print_one(name: str, about: dict[str, Any]) -> None:
 def train(
     problem: Annotated[str, typer.Argument(help="A benchmark, or a file of your own: my_pde.py:Heat.")],
     out: Annotated[Path | None, typer.Option(help="Run directory. [default: runs/PROBLEM-METHOD-SEED]")] = None,
-    method: Annotated[str, typer.Option(help="uni, fix, ag, ac, acr, acr2 or acr2-full.")] = "acr",
-    optimizer: Annotated[str, typer.Option(help="adam-lbfgs: Adam, then L-BFGS, as in the paper.")] = "adam-lbfgs",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="free (thetas over the whole box, natural only), uni, fix, ag, ac, acr, acr2 or acr2-full. "
+            "[default: free; acr with adam-lbfgs]"
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str, typer.Option(help="natural: natural gradient. adam-lbfgs: Adam, then L-BFGS, all as in the paper.")
+    ] = "natural",
     seed: Annotated[int, typer.Option(help="Decides the network's start and all points.")] = 0,
     budget: Annotated[
         float | None,
-        typer.Option(help="Share of the paper's steps, events included: 1 is all. [default: 0.02 with --seconds 120]"),
+        typer.Option(help="Share of the paper's steps, with adam-lbfgs: 1 is all. [default: 0.02 with --seconds 120]"),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Wall time for training. [default: 120 without --budget and --steps]")
+        float | None,
+        typer.Option(help="Wall time for training. [default with natural: until progress ends; with adam-lbfgs: 120]"),
     ] = None,
+    until: Annotated[float | None, typer.Option(help="Stop at this validation loss (natural).")] = None,
     steps: Annotated[int | None, typer.Option(help="Stop after that many optimiser steps.")] = None,
     probe: Annotated[int, typer.Option(help="Record errors at that many thetas along the run.")] = 0,
     assign: Annotated[
@@ -190,21 +201,30 @@ def train(
     from clpinn.runs import Observer, read_config
     from clpinn.runs import train as run
 
-    if optimizer != "adam-lbfgs":
-        raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use adam-lbfgs.")
-    stated = load_problem(problem, paper=True)
+    if optimizer not in ("natural", "adam-lbfgs"):
+        raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use natural or adam-lbfgs.")
     if config is not None:
         chosen = config_of.from_dict(read_config(config.parent)["settings"])
+        stated = load_problem(problem, paper=chosen.optimizer == "adam-lbfgs")
+    elif optimizer == "natural":
+        if budget is not None:
+            raise ClpinnError(
+                "--budget is a share of the paper's steps. With natural give --seconds, --steps or --until."
+            )
+        stated = load_problem(problem)
+        chosen = dataclasses.replace(config_of.natural(stated, method or "free"), seed=seed)
     else:
-        chosen = dataclasses.replace(config_of.paper(stated, method), seed=seed)
+        stated = load_problem(problem, paper=True)
+        chosen = dataclasses.replace(config_of.paper(stated, method or "acr"), seed=seed)
     folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{chosen.method}-{chosen.seed}"
     goes_on = resume and (folder / "config.json").exists()
-    if seconds is None and budget is None and steps is None and config is None and not goes_on:
+    unbounded = seconds is None and budget is None and steps is None and config is None and not goes_on
+    if unbounded and optimizer == "adam-lbfgs":
         # Two minutes, with events that fit into them.
         seconds, budget = 120.0, 0.02
     if budget is not None:
         chosen = config_of.scaled(chosen, budget)
-    given = {"seconds": seconds, "steps": steps, "probe": probe or None}
+    given = {"seconds": seconds, "steps": steps, "until": until, "probe": probe or None}
     chosen = dataclasses.replace(chosen, **{name: value for name, value in given.items() if value is not None})
     chosen = config_of.override(chosen, assign or [])
     with Display(chosen, quiet=as_json) as display:
@@ -268,8 +288,9 @@ def _print_metrics(metrics: dict[str, Any], folder: Path) -> None:
         screen.print("The problem has no reference: residuals only.")
     screen.print(f"mean |residual| {figure(metrics['res_pde_macro'])}", highlight=False)
     if "outcome" in metrics:
-        line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s; "
-        line += f"{metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
+        line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s "
+        if metrics["method"] != "free":
+            line += f"{metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
         screen.print(line, highlight=False)
     screen.print(Text(f"run: {folder}"))
 
@@ -298,13 +319,17 @@ class Display:
         if now - self.last < (0.2 if self.live else 10):
             return
         self.last = now
-        total = settings.adam.steps + settings.lbfgs.steps
+        total = settings.adam.steps + settings.lbfgs.steps if settings.optimizer == "adam-lbfgs" else math.inf
         done = state.step / min(total, settings.steps or total)
         if settings.seconds:
             done = max(done, (now - self.started) / settings.seconds)
         parts = ", ".join(f"{name} {part:.1e}" for name, part in named.items())
-        text = f"{state.stage} {state.step}  loss {value:.2e} ({parts})  "
-        text += f"tasks {len(state.pool.active)}+{len(state.pool.replay)}"
+        text = f"{state.stage} {state.step}  loss {value:.2e} ({parts})"
+        if state.natural:
+            text += f"  validation {state.validation:.2e}  damping {float(state.natural[0].damping):.0e}"
+            text += f"  rows {settings.natural.rows}"
+        if len(state.pool.thetas):
+            text += f"  tasks {len(state.pool.active)}+{len(state.pool.replay)}"
         if self.newest:
             text += "  newest " + ", ".join(f"{part:.3g}" for part in self.newest)
         self._show("train", text, done)
@@ -323,8 +348,8 @@ class Display:
             self.bar.update(self.tasks[key], description=escape(text), completed=min(share, 1.0))
         elif not self.quiet:
             seconds = time.monotonic() - self.started
-            left = max(0.0, seconds * (1 / share - 1)) if share > 0 else 0.0
-            console.print(Text(f"{seconds:5.0f} s, {left:.0f} s left  {text}"), soft_wrap=True)
+            left = f", {max(0.0, seconds * (1 / share - 1)):.0f} s left" if share > 0 else ""
+            console.print(Text(f"{seconds:5.0f} s{left}  {text}"), soft_wrap=True)
 
     def message(self, text: str) -> None:
         if not self.quiet:

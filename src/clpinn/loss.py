@@ -121,12 +121,14 @@ class Loss:
     ):
         """`batch` is the share of the rows drawn at random at each call; 1 takes all of them, once each."""
         self.problem, self.dtype, self.chunk, self.batch = problem, dtype, chunk, batch
-        self._residuals, self._weights = _terms(problem)
+        self._residuals, self._weights = terms(problem)
         self._points = {
             name: _Points(jnp.concatenate([dense.points[name], sparse.points[name]]).astype(dtype), len(points))
             for name, points in dense.points.items()
         }
-        self._measured = _measured(problem, dtype)
+        self._measured = {
+            name: _Points(jnp.asarray(rows, dtype), len(rows)) for name, rows in measured_rows(problem).items()
+        }
         self._mesh = Mesh(np.array(jax.devices()), ("rows",))
         self._objective = jax.jit(self._sharded(self._accumulate))
         self._losses = jax.jit(self._sharded(self._accumulate_by_task))
@@ -224,7 +226,7 @@ class Loss:
         )
 
 
-def _terms(problem: Problem) -> tuple[dict[str, Residuals], dict[str, float]]:
+def terms(problem: Problem) -> tuple[dict[str, Residuals], dict[str, float]]:
     """Residuals and weight of each term, by its name."""
     functions: dict[str, Residuals] = {"interior": lambda network, x, theta: residuals(problem, network, x, theta)}
     weights = {"interior": 1.0}
@@ -251,12 +253,11 @@ def _misfit(problem: Problem, data: Data) -> Residuals:
     return misfit
 
 
-def _measured(problem: Problem, dtype: Any) -> dict[str, _Points]:
-    """Data conditions as points of their own, by name."""
+def measured_rows(problem: Problem) -> dict[str, Float[np.ndarray, "rows columns"]]:
+    """Data conditions by name, a row each measured point: coordinates, theta and values."""
     found = {}
     for data in problem.conditions:
         if isinstance(data, Data):
             x, thetas, measured = data_points(problem, data)
-            rows = np.concatenate([x, thetas, np.stack(list(measured.values()), axis=1)], axis=1)
-            found[data.name] = _Points(jnp.asarray(rows, dtype), len(rows))
+            found[data.name] = np.concatenate([x, thetas, np.stack(list(measured.values()), axis=1)], axis=1)
     return found

@@ -162,6 +162,51 @@ def condition_residuals(
     return _evaluate(problem, condition.residual, where, condition.name, network, x, theta)
 
 
+def magnitudes(
+    problem: Problem, condition: Condition | None, network: Network, x: Array, theta: Array
+) -> dict[str, Scalar]:
+    """How large the terms of each residual are at one point; of the equation's where `condition` is None.
+
+    What each derivative adds to a residual to first order, in absolute value, and what is left without any. Of
+    u_t + u u_x - f these are |u_t| + 2 |u u_x| + |f|.
+    """
+    function, where, name = problem.residual, "residual", "residual"
+    if condition is not None:
+        function, where, name = condition.residual, f"condition {condition.name!r}", condition.name
+    asked, equation = _equation(problem, function, where, name, x, theta)
+    zero = jnp.zeros((), x.dtype)
+    keep = derivatives.closure([(0,) * len(problem.axes), *(index for _, index in asked)])
+    outputs = fields(problem, network, x, theta, keep)
+    at = {(output, index): outputs[output].streams.get(index, zero) for output, index in asked}
+    slopes = jax.jacrev(equation)(at)
+    without = equation(dict.fromkeys(at, zero))
+    return {
+        residual: sum((jnp.abs(slope[key] * at[key]) for key in at), jnp.nan_to_num(jnp.abs(without[residual])))
+        for residual, slope in slopes.items()
+    }
+
+
+def _equation(
+    problem: Problem, function: Callable[..., Any], where: str, name: str, x: Array, theta: Array
+) -> tuple[dict[tuple[str, Index], None], Callable[[Mapping[tuple[str, Index], Array]], dict[str, Scalar]]]:
+    """The derivatives that a residual asks for, and the residuals at this point as a function of them."""
+    zero = jnp.zeros((), x.dtype)
+
+    def ask(d: Derivatives, point: Mapping[str, Array]) -> Any:
+        return call_by_name(function, where, point, d)
+
+    names = derivatives.requested(
+        lambda d: ask(d, dict.fromkeys(problem.axes, zero)), lambda text: _parse(problem, text)
+    )
+    given = dict(zip(problem.axes, (*x, *theta), strict=True))
+    point = given | placed(problem, given)
+
+    def equation(found: Mapping[tuple[str, Index], Array]) -> dict[str, Scalar]:
+        return _as_scalars(ask(Derivatives(lambda text: found[_parse(problem, text)]), point), where, name)
+
+    return dict.fromkeys(_parse(problem, text) for text in names), equation
+
+
 def _evaluate(
     problem: Problem,
     function: Callable[..., Any],
@@ -171,21 +216,8 @@ def _evaluate(
     x: Array,
     theta: Array,
 ) -> dict[str, Scalar]:
+    asked, equation = _equation(problem, function, where, name, x, theta)
     zero = jnp.zeros((), x.dtype)
-
-    def ask(d: Derivatives, point: Mapping[str, Array]) -> Any:
-        return call_by_name(function, where, point, d)
-
-    names = derivatives.requested(
-        lambda d: ask(d, dict.fromkeys(problem.axes, zero)), lambda text: _parse(problem, text)
-    )
-    asked = dict.fromkeys(_parse(problem, text) for text in names)
-    given = dict(zip(problem.axes, (*x, *theta), strict=True))
-    point = given | placed(problem, given)
-
-    def equation(found: Mapping[tuple[str, Index], Array]) -> dict[str, Scalar]:
-        return _as_scalars(ask(Derivatives(lambda text: found[_parse(problem, text)]), point), where, name)
-
     operators = _collapsed(equation, dict.fromkeys(asked, jnp.ones_like(zero)))
     indices = derivatives.closure([(0,) * len(problem.axes), *(index for _, index in asked)])
     collapsed = {index for operator in operators.values() for index in operator.coefficients}

@@ -249,7 +249,8 @@ def _same_run(folder: Path, problem: Problem, name: str | None, settings: Settin
             "problem, or choose another directory."
         )
     stored = from_dict(config["settings"])
-    return replace(stored, steps=settings.steps or stored.steps, seconds=settings.seconds or stored.seconds)
+    given = {name: getattr(settings, name) for name in ("steps", "seconds", "until") if getattr(settings, name)}
+    return replace(stored, **given)
 
 
 @contextmanager
@@ -318,7 +319,7 @@ def _metrics(
         "seed": settings.seed,
         "outcome": outcome,
         "steps": state.step,
-        "lbfgs_steps": state.stage_step if state.stage != "adam" else 0,
+        "lbfgs_steps": 0 if state.stage in ("adam", "natural") or trainer.rows else state.stage_step,
         "lbfgs_evaluations": state.evaluations,
         "recoveries": state.recoveries,
         "wall_seconds": elapsed,
@@ -331,7 +332,10 @@ def _metrics(
         "outputs": summary["outputs"],
         "has_reference": problem.reference is not None,
         "forgetting": _forgetting(problem, trainer, state, folder),
-        "coverage_hole": coverage_hole(problem.candidates.points, state.pool.thetas, trainer.box),
+        "coverage_hole": coverage_hole(problem.candidates.points, state.pool.thetas, trainer.box)
+        if len(state.pool.thetas)
+        else None,
+        "validation": state.validation if trainer.rows else None,
     }
     return _plain(metrics)
 
@@ -353,7 +357,7 @@ def _forgetting(problem: Problem, trainer: Trainer, state: State, folder: Path) 
             by_output = record.get("displaced_rel_l2", {})
             errors_then[tuple(theta)] = {name: values[i] for name, values in by_output.items()}
     thetas = np.array(list(last))
-    losses = trainer.loss.task_losses(state.network, thetas)
+    losses = trainer.task_losses(state, thetas)
     outputs = evaluate(problem, state.network, thetas=thetas).outputs
     return [
         {

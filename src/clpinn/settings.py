@@ -15,6 +15,7 @@ from clpinn.errors import ClpinnError
 from clpinn.problem import Problem
 
 METHODS = ("uni", "fix", "ag", "ac", "acr", "acr2", "acr2-full")
+"""The paper's methods; `free` (no pool) is ours."""
 
 
 class SettingsError(ClpinnError, ValueError):
@@ -34,7 +35,8 @@ class Architecture:
 class TaskSettings:
     """Which tasks are trained, and how they are found."""
 
-    selector: Literal["uniform", "fixed", "grid", "bayesian"] = "bayesian"
+    selector: Literal["free", "uniform", "fixed", "grid", "bayesian"] = "bayesian"
+    """How tasks are found; `free` keeps no pool and draws thetas over the whole box."""
     active: int = 9
     replay: int | None = 9
     """Capacity of the replay set: 0 for no replay, None for no limit."""
@@ -42,7 +44,7 @@ class TaskSettings:
     """Points of a replay task: `fraction` of the interior, or all."""
     fraction: float = 0.1
     interval: int = 1000
-    """Adam steps from one event to the next (N_resample)."""
+    """Steps from one event to the next (N_resample); under natural the most, events come sooner with progress."""
     evaluations: int = 10
     """Bayesian evaluations an event (N_bayesian)."""
     kappa: float = 5.0
@@ -91,11 +93,23 @@ class LBFGSSettings:
 
 
 @dataclass(frozen=True)
+class NaturalSettings:
+    """The natural-gradient optimiser, in one stage."""
+
+    rows: int = 1024
+    """Residual rows of a batch."""
+    damping: float = 1e-8
+    momentum: float = 0.9
+    last_step: float = 0.1
+    """The longest step allowed falls from 1 to this over a run with bounds."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that decides a run, besides the problem."""
 
     method: str = "acr"
-    optimizer: Literal["adam-lbfgs"] = "adam-lbfgs"
+    optimizer: Literal["natural", "adam-lbfgs"] = "adam-lbfgs"
     seed: int = 0
     precision: Literal["single", "double"] = "single"
     network: Architecture = field(default_factory=Architecture)
@@ -103,6 +117,7 @@ class Settings:
     weights: WeightSettings = field(default_factory=WeightSettings)
     adam: AdamSettings = field(default_factory=AdamSettings)
     lbfgs: LBFGSSettings = field(default_factory=LBFGSSettings)
+    natural: NaturalSettings = field(default_factory=NaturalSettings)
     chunk: int = 512
     """Rows differentiated at once; bounds memory."""
     batch: float = 1.0
@@ -111,6 +126,8 @@ class Settings:
     """Bound on the optimiser steps of the whole run."""
     seconds: float | None = None
     """Bound on the wall time of the whole run; Adam may use half of it."""
+    until: float | None = None
+    """Under natural, the validation loss to stop at."""
     probe: int = 0
     """Errors at that many thetas are recorded along the run. Evaluation only: nothing depends on them."""
 
@@ -178,7 +195,8 @@ PROTOCOLS: Mapping[str, Protocol] = {
 def paper(problem: Problem, method: str) -> Settings:
     """The paper's settings of a method: Adam then L-BFGS in single precision."""
     if method not in METHODS:
-        raise SettingsError(f"Unknown method {method!r}. Use one of {', '.join(METHODS)}.")
+        also = ", or free with the natural optimiser" if method == "free" else ""
+        raise SettingsError(f"Unknown method {method!r}. Use one of {', '.join(METHODS)}{also}.")
     protocol = PROTOCOLS.get(type(problem).__name__)
     if protocol is None:
         room = 2 ** len(problem.parameters) + 8
@@ -209,6 +227,28 @@ def paper(problem: Problem, method: str) -> Settings:
             decay="branch" if method == "acr2-full" else "none",
         ),
         lbfgs=LBFGSSettings(protocol.lbfgs, freeze=method == "acr2-full"),
+    )
+
+
+NETWORK = Architecture("fnn", width=30, depth=4)
+"""The network of the natural preset, for every problem."""
+
+
+def natural(problem: Problem, method: str = "free") -> Settings:
+    """The natural preset: natural gradient in double precision, the same settings for every problem.
+
+    With one of the paper's methods the tasks, weights and replay are that method's, the network's kind too.
+    """
+    settings = paper(problem, "uni" if method == "free" else method)
+    tasks = TaskSettings("free", active=0, replay=0) if method == "free" else replace(settings.tasks, interval=100)
+    kind = settings.network.kind
+    return replace(
+        settings,
+        method=method,
+        optimizer="natural",
+        precision="double",
+        network=replace(NETWORK, kind=kind, depth=NETWORK.depth - (kind == "param-fnn")),
+        tasks=tasks,
     )
 
 

@@ -1,7 +1,9 @@
 """Training: the loop, top to bottom.
 
-Adam first, with an event every `interval` steps (select a task, exchange tasks, update weights), then L-BFGS on the
-pool as Adam left it. The trainer knows nothing of files: it gets callbacks, and a `State` is all there is to save.
+With `adam-lbfgs`, Adam first, with an event every `interval` steps (select a task, exchange tasks, update weights),
+then L-BFGS on the pool as Adam left it. With `natural` there is one stage of natural-gradient steps on fresh batches,
+and events come when the validation loss has halved. The trainer knows nothing of files: it gets callbacks, and a
+`State` is all there is to save.
 """
 
 import math
@@ -21,16 +23,24 @@ from clpinn.loss import Collocation, Loss, Tasks
 from clpinn.networks import FNN, ParamFNN, build
 from clpinn.optimizers.adam import Adam
 from clpinn.optimizers.lbfgs import LBFGS
+from clpinn.optimizers.natural import Natural
 from clpinn.problem import Problem, task_prior
+from clpinn.rows import Pool, Rows
 from clpinn.selection import Bayesian, Fixed, GridGreedy, Selection, Selector, Uniform
 from clpinn.settings import Settings, SettingsError
 from clpinn.tasks import Moves, TaskPool
 from clpinn.weighting import Dynamic, Equal, Weighting
 
-ADAM, LBFGS_STAGE, DONE = "adam", "lbfgs", "done"
+ADAM, LBFGS_STAGE, NATURAL, DONE = "adam", "lbfgs", "natural", "done"
 VALIDATION_THETAS = 16
 SNAPSHOT_STEPS = 100
 RECOVERIES = 5
+# Of the natural stage: steps from one validation, or one estimate of the residuals' scale, to the next; the points of a
+# validation; steps without a fifth less validation loss after which the steps become shorter, and how short at last.
+VALIDATION_STEPS, SCALE_STEPS, VALIDATION_POINTS = 10, 25, 4096
+PATIENCE, SHORTEST = 100, 1 / 16
+EVENTS_UNTIL = 0.7
+"""No events after this share of a bounded run."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,8 @@ class State:
     network: Any
     adam: Any
     lbfgs: Any
+    natural: Any
+    """The optimiser's state and the residuals' scales; empty outside its stage, like `adam` and `lbfgs`."""
     pool: TaskPool
     weights: np.ndarray
     """Shape (tasks,), in the order of `pool.thetas`."""
@@ -56,14 +68,24 @@ class State:
     queries: int = 0
     recoveries: int = 0
     rate: float = 1.0
-    """What numerical failures have left of the learning rate."""
+    """What numerical failures, or the end of progress, have left of the learning rate or longest step."""
+    events: int = 0
+    validation: float = math.inf
+    """The newest validation loss of the natural stage."""
+    best: float = math.inf
+    """The validation loss that the next must be a fifth below to count as progress."""
+    best_step: int = 0
+    event_step: int = 0
+    event_validation: float = math.inf
+    """When the last event was, and the validation loss then."""
 
     def tree(self) -> dict[str, Any]:
-        names = ("network", "adam", "lbfgs", "pool", "weights", "losses", "displaced")
+        names = ("network", "adam", "lbfgs", "natural", "pool", "weights", "losses", "displaced")
         return {name: getattr(self, name) for name in names}
 
     def counters(self) -> dict[str, Any]:
         names = ("stage", "step", "stage_step", "evaluations", "queries", "recoveries", "rate")
+        names += ("events", "validation", "best", "best_step", "event_step", "event_validation")
         return {name: getattr(self, name) for name in names}
 
 
@@ -127,6 +149,10 @@ class Trainer:
         self.adam = Adam(settings.adam.learning_rate)
         lbfgs = settings.lbfgs
         self.lbfgs = LBFGS(lbfgs.history, lbfgs.gradient_tolerance, lbfgs.line_search)
+        natural = settings.natural
+        self.natural = Natural(natural.damping, natural.momentum)
+        self.rows = Rows(problem, natural.rows, self.dtype) if settings.optimizer == NATURAL else None
+        self._validation_key = validation_key
         self.timing = Timing()
 
     # The start ---------------------------------------------------------------------------------------------------
@@ -143,9 +169,16 @@ class Trainer:
         ):
             if wanted and not isinstance(network, ParamFNN):
                 raise SettingsError(f"{what} needs a parameter branch. Use network.kind=param-fnn, or leave it out.")
+        if self.rows is None and (settings.tasks.selector == "free" or settings.until is not None):
+            what = "until" if settings.until is not None else "tasks.selector=free"
+            raise SettingsError(f"{what} needs the natural optimiser. Use optimizer=natural, or leave it out.")
+        if self.rows is not None and settings.precision != "double":
+            raise SettingsError("The natural optimiser needs precision=double: single is not enough for its kernel.")
         tasks = settings.tasks
-        initial = self.selector.initial(self.box, tasks.active, jax.random.fold_in(self._task_key, 0))
-        if tasks.selector in ("uniform", "fixed"):
+        initial = np.zeros((0, len(self.box)))
+        if tasks.selector != "free":
+            initial = self.selector.initial(self.box, tasks.active, jax.random.fold_in(self._task_key, 0))
+        if tasks.selector in ("free", "uniform", "fixed"):
             if len(initial) > tasks.active:
                 raise SettingsError(
                     f"{len(initial)} fixed tasks do not fit into an active set of {tasks.active}. Raise tasks.active."
@@ -156,13 +189,21 @@ class Trainer:
         count = len(pool.thetas)
         return State(
             network=network,
-            adam=self.adam.init(network),
-            lbfgs=self.lbfgs.init(self._trainable(network, LBFGS_STAGE)[0]),
+            **self._optimizer_states(network),
+            stage=ADAM if self.rows is None else NATURAL,
             pool=pool,
             weights=self.weighting.weights(np.ones(count), np.full(count, np.nan), self._training_priors(pool.thetas)),
             losses=np.full(count, np.nan),
             displaced=np.zeros((0, len(self.problem.parameters) + 2)),
         )
+
+    def _optimizer_states(self, network: Any) -> dict[str, Any]:
+        """The optimisers' states at the start, empty for those that the run does not use."""
+        if self.rows is not None:
+            scales = self.rows.scales(network, jax.random.fold_in(self._batch_key, 0))
+            return {"adam": (), "lbfgs": (), "natural": (self.natural.init(network), scales)}
+        lbfgs = self.lbfgs.init(self._trainable(network, LBFGS_STAGE)[0])
+        return {"adam": self.adam.init(network), "lbfgs": lbfgs, "natural": ()}
 
     def _priors(self, thetas: Points) -> np.ndarray:
         """f_prior of each theta."""
@@ -176,19 +217,16 @@ class Trainer:
     def run(self, state: State, callbacks: Callbacks) -> tuple[State, str]:
         """Train until the end, a bound or a stop. Returns the last state and the outcome's name."""
         settings = self.settings
-        total = settings.adam.steps + settings.lbfgs.steps
-        every = max(1, min(100, total // 100))
+        every = max(1, min(100, (settings.adam.steps + settings.lbfgs.steps) // 100))
+        if self.rows is not None:
+            every = VALIDATION_STEPS
         objective = self._objective(state)
         good = state
         while True:
-            half_time = settings.seconds is not None and callbacks.elapsed() > settings.seconds / 2
-            if state.stage == ADAM and (state.stage_step >= settings.adam.steps or half_time):
-                state = replace(state, stage=LBFGS_STAGE, stage_step=0)
+            stage, done = state.stage, self._done(state.step, callbacks.elapsed())
+            state = self._staged(state, done)
+            if state.stage not in (stage, DONE):
                 objective, good = self._objective(state), state
-            if state.stage == LBFGS_STAGE:
-                allowed = settings.lbfgs.evaluations * settings.lbfgs.steps
-                if state.stage_step >= settings.lbfgs.steps or state.evaluations >= allowed:
-                    state = replace(state, stage=DONE)
             if state.stage == DONE:
                 return state, "finished"
             if settings.steps is not None and state.step >= settings.steps:
@@ -198,7 +236,7 @@ class Trainer:
                 return state, reason
 
             with self.timing.measure(state.stage):
-                state, met = self._step(state, objective)
+                state, met = self._step(state, objective, done)
                 value = float(met.value)
             if not (math.isfinite(value) and math.isfinite(float(met.gradient_norm))):
                 if good.recoveries >= RECOVERIES:
@@ -207,14 +245,18 @@ class Trainer:
                 good = self._remedied(good)
                 callbacks.message(
                     f"The loss is not finite at step {state.step}: back to step {good.step}, "
-                    + ("a smaller learning rate." if good.stage == ADAM else "L-BFGS starts afresh.")
+                    + {ADAM: "a smaller learning rate.", NATURAL: "shorter steps."}.get(
+                        good.stage, "L-BFGS starts afresh."
+                    )
                 )
                 state, objective = good, self._objective(good)
                 continue
             if met.finished:
                 callbacks.message(f"L-BFGS stopped after {state.stage_step} steps: {met.reason}.")
                 state = replace(state, stage=DONE)
-            if state.stage == ADAM and state.stage_step % settings.tasks.interval == 0:
+            if state.stage == NATURAL:
+                state = self._validated(state)
+            if self._event_due(state, done):
                 state = self._event(state, callbacks)
                 objective, good = self._objective(state), state
             elif state.stage_step % SNAPSHOT_STEPS == 0:
@@ -225,7 +267,33 @@ class Trainer:
                 callbacks.history(self._history(state, value, named, callbacks))
             callbacks.save(state)
 
-    def _step(self, state: State, objective: "_Objective") -> tuple[State, Any]:
+    def _done(self, step: int, elapsed: float) -> float:
+        """The share of a bounded run that is over, by its steps or its time; zero without bounds."""
+        steps, seconds = self.settings.steps, self.settings.seconds
+        return min(1.0, max(step / steps if steps else 0.0, elapsed / seconds if seconds else 0.0))
+
+    def _staged(self, state: State, done: float) -> State:
+        """The state in the stage it is due for."""
+        settings = self.settings
+        if state.stage == NATURAL:
+            if settings.until is not None and state.validation <= settings.until:
+                return replace(state, stage=DONE)
+            if settings.steps is None and settings.seconds is None and state.step - state.best_step >= PATIENCE:
+                if state.rate <= SHORTEST:
+                    return replace(state, stage=DONE)
+                return replace(state, rate=state.rate / 2, best=state.validation, best_step=state.step)
+        half_time = settings.seconds is not None and done > 0.5
+        if state.stage == ADAM and (state.stage_step >= settings.adam.steps or half_time):
+            state = replace(state, stage=LBFGS_STAGE, stage_step=0)
+        if state.stage == LBFGS_STAGE:
+            allowed = settings.lbfgs.evaluations * settings.lbfgs.steps
+            if state.stage_step >= settings.lbfgs.steps or state.evaluations >= allowed:
+                state = replace(state, stage=DONE)
+        return state
+
+    def _step(self, state: State, objective: "_Objective | _Batches", done: float) -> tuple[State, Any]:
+        if isinstance(objective, _Batches):
+            return self._natural_step(state, objective, done)
         trainable, frozen = self._trainable(state.network, state.stage)
         if state.stage == ADAM:
             optimizer = replace(self.adam, learning_rate=self.adam.learning_rate * state.rate)
@@ -238,9 +306,52 @@ class Trainer:
         network = eqx.combine(trainable, frozen)
         return replace(state, network=network, step=state.step + 1, stage_step=state.stage_step + 1), met
 
+    def _natural_step(self, state: State, objective: "_Batches", done: float) -> tuple[State, Any]:
+        """One step on a fresh batch, no longer than the run's progress allows."""
+        assert self.rows is not None
+        optimizer, scales = state.natural
+        key = jax.random.fold_in(self._batch_key, state.step + 1)
+        if state.step % SCALE_STEPS == 0:
+            scales = self.rows.scales(state.network, key)
+        objective.draw(state.network, key, scales)
+        largest = state.rate * self.settings.natural.last_step**done
+        network, optimizer, met = self.natural.step(objective, state.network, optimizer, largest)
+        state = replace(state, network=network, natural=(optimizer, scales))
+        return replace(state, step=state.step + 1, stage_step=state.stage_step + 1), met
+
+    def _validated(self, state: State) -> State:
+        """The state with a new validation loss, where one is due: over the whole box, on points of its own."""
+        if state.step % VALIDATION_STEPS:
+            return state
+        assert self.rows is not None
+        with self.timing.measure("validation"):
+            points = dict.fromkeys(self.rows.points, VALIDATION_POINTS)
+            batch = self.rows.uniform(self._validation_key, points, state.natural[1], None)
+            validation = self.rows.value(state.network, batch)[0]
+        state = replace(state, validation=validation)
+        if not validation > 0.8 * state.best:
+            state = replace(state, best=validation, best_step=state.step)
+        return state
+
+    def _event_due(self, state: State, done: float) -> bool:
+        """Every so many Adam steps; under natural when the validation loss has halved, at the latest after as many."""
+        interval = self.settings.tasks.interval
+        if state.stage == ADAM:
+            return state.stage_step % interval == 0
+        if (
+            state.stage != NATURAL
+            or len(state.pool.thetas) == 0
+            or state.step % VALIDATION_STEPS
+            or done > EVENTS_UNTIL
+        ):
+            return False
+        return state.validation <= state.event_validation / 2 or state.step - state.event_step >= interval
+
     def _remedied(self, good: State) -> State:
-        """The last good state with half the learning rate, or with L-BFGS' memory cleared."""
+        """The last good state with half the learning rate or longest step, or with L-BFGS' memory cleared."""
         good = replace(good, recoveries=good.recoveries + 1)
+        if good.stage == NATURAL:
+            return replace(good, rate=good.rate / 2, **self._optimizer_states(good.network))
         if good.stage == ADAM:
             return replace(good, rate=good.rate / 2)
         return replace(good, lbfgs=self.lbfgs.init(self._trainable(good.network, LBFGS_STAGE)[0]))
@@ -253,9 +364,11 @@ class Trainer:
             return eqx.partition(network, eqx.tree_at(lambda n: n.parameter_branch, everything, branch))
         return eqx.partition(network, eqx.is_array)
 
-    def _objective(self, state: State) -> "_Objective":
+    def _objective(self, state: State) -> "_Objective | _Batches":
         """The objective of a stage on the tasks and weights of a state."""
         tasks, pool = self.settings.tasks, state.pool
+        if self.rows is not None:
+            return _Batches(self.rows, Pool(pool.thetas, state.weights) if len(pool.thetas) else None)
         # Room for the whole capacity, so that a growing pool compiles nothing anew; without a limit, in steps.
         room = 16 * math.ceil(len(pool.replay) / 16) if tasks.replay is None else tasks.replay
         active = Tasks.padded(pool.active, state.weights[: len(pool.active)], pool.active_capacity, self.dtype)
@@ -266,8 +379,10 @@ class Trainer:
         return _Objective(self.loss if in_adam else self._full_loss, active, replay, frozen, decay, self._batch_key)
 
     def _history(self, state: State, value: float, named: dict[str, float], callbacks: Callbacks) -> dict[str, Any]:
-        with self.timing.measure("validation"):
-            validation = float(np.mean(self._validation.task_losses(state.network, self._validation_thetas)))
+        validation = state.validation
+        if self.rows is None:
+            with self.timing.measure("validation"):
+                validation = float(np.mean(self._validation.task_losses(state.network, self._validation_thetas)))
         row = {
             "step": state.step,
             "stage": state.stage,
@@ -287,11 +402,11 @@ class Trainer:
 
     def _event(self, state: State, callbacks: Callbacks) -> State:
         """Select a task, move tasks, update weights."""
-        number = state.stage_step // self.settings.tasks.interval
+        number = state.events + 1
         inside = self.timing.seconds.get("queries", 0.0)
         with self.timing.measure("selection"):
             found = self.selector.select(
-                lambda thetas: self._query(state.network, thetas),
+                lambda thetas: self._query(state, thetas),
                 state.pool,
                 self.problem.candidates.points,
                 self.box,
@@ -299,7 +414,7 @@ class Trainer:
                 jax.random.fold_in(self._task_key, number),
             )
             if found is None and isinstance(self.weighting, Equal):
-                return state
+                return replace(state, events=number, event_step=state.step, event_validation=state.validation)
             if found is None:
                 found = self._losses_only(state)
         # Selection is what the event took besides the queries.
@@ -326,17 +441,44 @@ class Trainer:
             losses=losses,
             displaced=np.concatenate([state.displaced, *(row[None] for row in displaced)]),
             queries=queries,
+            events=number,
+            event_step=state.step,
+            event_validation=state.validation,
         )
 
-    def _query(self, network: Any, thetas: Points) -> np.ndarray:
+    def _query(self, state: State, thetas: Points) -> np.ndarray:
         with self.timing.measure("queries"):
-            return self.loss.task_losses(network, thetas)
+            return self.task_losses(state, thetas)
+
+    def task_losses(self, state: State, thetas: Points) -> np.ndarray:
+        """The complete loss of each theta; under natural on the residuals' common scale."""
+        if self.rows is None:
+            return self.loss.task_losses(state.network, thetas)
+        return self.rows.task_losses(state.network, thetas, self._task_key, state.natural[1])
 
     def _losses_only(self, state: State) -> Selection:
         """An event of a pool that never changes: its losses, for the weights."""
-        losses = self._query(state.network, state.pool.thetas)
+        losses = self._query(state, state.pool.thetas)
         count = len(state.pool.active)
         return Selection(None, np.nan, np.nan, losses[:count], losses[count:], state.pool.thetas, losses, losses)
+
+
+class _Batches:
+    """Rows for the natural gradient, drawn anew for each step; remembers the value by name."""
+
+    def __init__(self, rows: Rows, pool: Pool | None):
+        self.rows, self.pool = rows, pool
+        self.named: dict[str, float] = {}
+
+    def draw(self, network: Any, key: jax.Array, scales: Any) -> None:
+        self.batch = self.rows.draw(network, key, scales, self.pool)
+
+    def value(self, parameters: Any) -> float:
+        value, self.named = self.rows.value(parameters, self.batch)
+        return value
+
+    def jacobian(self, parameters: Any) -> tuple[jax.Array, jax.Array]:
+        return self.rows.jacobian(parameters, self.batch)
 
 
 class _Objective:
@@ -407,7 +549,7 @@ def task_box(problem: Problem, settings: Settings) -> Box:
 def make_selector(settings: Settings, box: Box) -> Selector:
     """The selector that the settings name."""
     tasks = settings.tasks
-    if tasks.selector == "uniform":
+    if tasks.selector in ("free", "uniform"):
         return Uniform()
     if tasks.selector == "fixed":
         centre = [axis.from_unit(np.array(0.5)).item() for axis in box.axes]

@@ -26,6 +26,8 @@ class Step(NamedTuple):
     evaluations: int
     finished: bool = False
     reason: str = ""
+    length: float = 0.0
+    """Length of the step, where the optimiser chooses one."""
 
 
 class Optimizer(Protocol):

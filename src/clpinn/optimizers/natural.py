@@ -1,0 +1,116 @@
+"""Natural gradient over residual rows: damped Gauss-Newton steps on mini-batches, with momentum (SPRING).
+
+With residuals r and Jacobian J of a batch, a step is the momentum μφ plus the smallest change that solves the batch's
+linearised rows as far as the damping λ allows: φ ← μφ + Jᵀ(JJᵀ + λI)⁻¹(r - μJφ), parameters ← parameters - s φ
+(Goldshlager, Abrahamsen, Lin 2024, arXiv:2401.10190; for PINNs arXiv:2505.12149). A batch has fewer rows than the
+network has parameters, so the linear system is solved in the space of rows.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+from scipy.linalg.blas import dsyrk  # pyright: ignore[reportAttributeAccessIssue]
+
+from clpinn.errors import ClpinnError
+from clpinn.optimizers import Step
+
+ATTEMPTS = 6
+"""How often the damping is raised where the kernel cannot be factorised."""
+
+
+class RowObjective(Protocol):
+    """Rows of one batch as a function of the parameters."""
+
+    def value(self, parameters: Any) -> float:
+        """The sum of squares."""
+        ...
+
+    def jacobian(self, parameters: Any) -> tuple[Float[Array, " rows"], Float[Array, "rows parameters"]]:
+        """The rows, and their derivatives with respect to the flattened parameters."""
+        ...
+
+
+class NaturalState(NamedTuple):
+    """Momentum φ over the flattened parameters, the number of steps it was built up in, and the damping."""
+
+    momentum: Float[np.ndarray, " parameters"]
+    count: np.ndarray
+    damping: np.ndarray
+
+
+@dataclass(frozen=True)
+class Natural:
+    """`damping` is the least, relative to the mean of the kernel's diagonal; `momentum` is μ.
+
+    The step length is the best of a row of halvings from a largest one that the caller gives: a full step solves its
+    batch and forgets others, so the caller lets it fall. The damping starts high, falls while the largest step is the
+    best and rises where only short ones help.
+    """
+
+    damping: float = 1e-6
+    momentum: float = 0.9
+    first_damping: float = 0.1
+    halvings: int = 8
+
+    def __post_init__(self) -> None:
+        if not (self.damping > 0 and 0 <= self.momentum < 1):
+            raise ClpinnError(
+                f"The natural gradient needs damping above 0 and momentum in [0, 1), but got {self.damping} and "
+                f"{self.momentum}."
+            )
+
+    def init(self, parameters: Any) -> NaturalState:
+        return NaturalState(np.zeros(ravel_pytree(parameters)[0].size), np.zeros((), int), np.array(self.first_damping))
+
+    def step(
+        self, objective: RowObjective, parameters: Any, state: NaturalState, largest: float
+    ) -> tuple[Any, NaturalState, Step]:
+        """New parameters and state. Where no length of step makes the batch better, only the momentum is dropped."""
+        rows, jacobian = map(np.asarray, objective.jacobian(parameters))
+        value, slope = float(rows @ rows), jacobian.T @ rows
+        norm = float(np.linalg.norm(slope))
+        met = Step(jnp.asarray(value), jnp.asarray(norm), evaluations=1)
+        if not np.isfinite(norm):
+            return parameters, state, met
+        direction = self.momentum * state.momentum
+        direction = direction + jacobian.T @ self._solve(jacobian, rows - jacobian @ direction, float(state.damping))
+        count = state.count + 1
+        flat, unflatten = ravel_pytree(parameters)
+        # While it builds up, momentum is short by this factor.
+        move = direction / np.sqrt(1 - self.momentum ** (2 * int(count)))
+        best, best_value = None, value
+        for halving in range(self.halvings):
+            moved = unflatten(flat - jnp.asarray(largest * 0.5**halving * move, flat.dtype))
+            found = objective.value(moved)
+            if found < best_value:
+                best, best_value = (moved, halving), found
+            elif best is not None:
+                break
+        if best is None:
+            return parameters, self.init(parameters)._replace(damping=np.minimum(10 * state.damping, 1.0)), met
+        # Halved after a full step, kept after half of one, doubled after a quarter.
+        damping = np.clip(state.damping * 2.0 ** (best[1] - 1), self.damping, 1.0)
+        return best[0], NaturalState(direction, count, damping), met._replace(length=largest * 0.5 ** best[1])
+
+    def _solve(self, jacobian: np.ndarray, right: np.ndarray, damping: float) -> np.ndarray:
+        """(JJᵀ + λ)⁻¹ right, by Cholesky."""
+        # J is stored by rows, so its transpose is what Fortran expects; only the lower triangle is computed.
+        kernel = dsyrk(1.0, jacobian.T, trans=1, lower=1)
+        diagonal = np.einsum("ii->i", kernel)
+        mean = float(np.mean(diagonal))
+        if mean == 0:
+            return np.zeros_like(right)
+        for attempt in range(ATTEMPTS):
+            damped = kernel.copy(order="F")
+            np.einsum("ii->i", damped)[:] += damping * 100.0**attempt * mean
+            try:
+                factor = scipy.linalg.cholesky(damped, lower=True, overwrite_a=True, check_finite=False)
+            except scipy.linalg.LinAlgError:
+                continue
+            return scipy.linalg.cho_solve((factor, True), right, check_finite=False)
+        return right / mean

@@ -1,0 +1,274 @@
+"""Mini-batches of residual rows for the natural gradient: fresh at every step, adapted, on a common scale.
+
+A row is one residual at one point with one theta. Thetas are drawn over the whole box, or from a task pool by weight.
+Of several candidates for each row those with a large residual are taken more often, so a batch sees the layers and the
+thetas that a uniform one would miss. Before that, residuals are divided by the typical size of their own terms at that
+theta, so that equations, outputs and tasks of very different amplitude count alike.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float
+
+from clpinn.domain import Box, Points
+from clpinn.loss import measured_rows, terms
+from clpinn.problem import Condition, Data, Problem, magnitudes, values
+
+CONDITIONS_SHARE = 0.3
+"""Share of the rows that goes to the conditions, if there are any."""
+CANDIDATES = 8
+"""Points drawn for each that is taken."""
+UNIFORM_SHARE = 0.5
+"""Share of the points taken without regard to their residual."""
+SCALE_TASKS, SCALE_POINTS = 64, 64
+"""Thetas and points an estimate of the residuals' scale is made of."""
+SCALE_RANGE = 1e-3
+"""A task is never counted as smaller than this, relative to the largest."""
+CHUNK = 256
+"""Rows differentiated at once on a device."""
+
+
+class Batch(eqx.Module):
+    """Points of one term, and what each of its residuals is multiplied by there."""
+
+    x: Float[Array, "points coordinates"]
+    theta: Float[Array, "points parameters"]
+    scale: Float[Array, "points residuals"]
+
+
+class Scale(eqx.Module):
+    """The size of the terms of one term's residuals, as a function of theta: exp of a quadratic polynomial."""
+
+    coefficients: Float[np.ndarray, "features residuals"]
+    limits: Float[np.ndarray, "2 residuals"]
+
+    def at(self, box: Box, thetas: Points) -> Float[np.ndarray, "thetas residuals"]:
+        return np.exp(np.clip(_features(box, thetas) @ self.coefficients, *self.limits))
+
+
+def _features(box: Box, thetas: Points) -> np.ndarray:
+    """1, and the scaled parameters with their products of two (without products where there are many parameters)."""
+    unit = [2 * axis.to_unit(thetas[:, i]) - 1 for i, axis in enumerate(box.axes)]
+    products = [a * b for i, a in enumerate(unit) for b in unit[: i + 1]]
+    columns = [np.ones(len(thetas)), *unit, *products]
+    return np.stack(columns[: SCALE_TASKS // 2], axis=1)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Thetas to draw from, with probabilities; None in place of a pool stands for the whole box."""
+
+    thetas: Points
+    shares: Float[np.ndarray, " tasks"]
+
+
+class Rows:
+    """Residual rows of one problem: batches, their values and their Jacobian, over all JAX devices."""
+
+    def __init__(self, problem: Problem, rows: int, dtype: Any):
+        self.problem, self.dtype = problem, dtype
+        self._functions, self._weights = terms(problem)
+        self._data = measured_rows(problem)
+        self._conditions = {c.name: c for c in problem.conditions if isinstance(c, Condition)}
+        self._mesh = Mesh(np.array(jax.devices()), ("rows",))
+        x, theta = np.zeros(len(problem.coordinates)), np.zeros(len(problem.parameters))
+        self._names: dict[str, list[str]] = {}
+        for name, function in self._functions.items():
+            point = self._data[name][0] if name in self._data else x
+            self._names[name] = list(jax.eval_shape(function, _constant(problem), jnp.asarray(point), theta))
+        share = CONDITIONS_SHARE if len(self._functions) > 1 else 0.0
+        others = max(1, len(self._functions) - 1)
+        wanted = {name: rows * (1 - share if name == "interior" else share / others) for name in self._functions}
+        self.points = {name: self._even(rows / len(self._names[name])) for name, rows in wanted.items()}
+        self._residuals = jax.jit(self._sharded(self._scaled, PartitionSpec("rows")))
+        self._values = jax.jit(self._sharded(self._sum, PartitionSpec()))
+        self._jacobians = jax.jit(self._sharded(self._differentiated, PartitionSpec("rows")))
+        self._magnitudes = {name: jax.jit(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in self._sizes().items()}
+
+    def _even(self, points: float) -> int:
+        """A number of points that every device gets the same share of, in whole chunks."""
+        devices = self._mesh.size
+        share = max(1, math.ceil(points / devices))
+        return devices * (share if share <= CHUNK else CHUNK * math.ceil(share / CHUNK))
+
+    # Drawing -----------------------------------------------------------------------------------------------------
+
+    def uniform(self, key: Array, points: Mapping[str, int], scales: Mapping[str, Scale], pool: Pool | None) -> dict:
+        """Points of every term drawn without regard to their residual."""
+        batch = {}
+        for name, term_key in zip(self._functions, jax.random.split(key, len(self._functions)), strict=True):
+            theta_key, point_key = jax.random.split(term_key)
+            thetas = self._thetas(theta_key, points[name], pool)
+            x = self._positions(name, point_key, points[name])
+            if name in self._data:  # a measured point has a theta of its own
+                start = len(self.problem.coordinates)
+                thetas = x[:, start : start + len(self.problem.parameters)]
+            weight = math.sqrt(self._weights[name] / points[name])
+            scale = weight / scales[name].at(self.problem.parameters, thetas)
+            batch[name] = Batch(*(np.asarray(part, self.dtype) for part in (x, thetas, scale)))  # pyright: ignore
+        return batch
+
+    def _thetas(self, key: Array, count: int, pool: Pool | None) -> Points:
+        if pool is None:
+            return self.problem.parameters.sample(count, key, "uniform")
+        return pool.thetas[_stratified(pool.shares, count, _uniform(key, count))]
+
+    def _positions(self, name: str, key: Array, count: int) -> Points:
+        if name in self._data:
+            rows = self._data[name]
+            return rows[(_uniform(key, count) * len(rows)).astype(int)]
+        if name == "interior":
+            return self.problem.coordinates.sample(count, key, "uniform")
+        drawn = self._conditions[name].on.sample(self.problem.coordinates, count, key, "uniform")
+        return np.resize(drawn, (count, drawn.shape[1]))  # a region may be a single point
+
+    def draw(self, network: Any, key: Array, scales: Mapping[str, Scale], pool: Pool | None = None) -> dict[str, Batch]:
+        """A batch: of the candidates, those with large residuals more often."""
+        draw_key, take_key = jax.random.split(key)
+        many = {name: CANDIDATES * count for name, count in self.points.items()}
+        candidates = self.uniform(draw_key, many, scales, pool)
+        found = jax.tree.map(np.asarray, self._residuals(network, candidates))
+        batch = {}
+        for (name, count), start in zip(self.points.items(), _uniform(take_key, len(self.points)), strict=True):
+            size = np.nan_to_num(np.linalg.norm(found[name], axis=1))
+            share = UNIFORM_SHARE / len(size) + (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)
+            taken = _stratified(share, count, start)
+            part = jax.tree.map(lambda array, taken=taken: array[taken], candidates[name])
+            batch[name] = eqx.tree_at(lambda b: b.scale, part, part.scale * math.sqrt(CANDIDATES))
+        return batch
+
+    # The common scale --------------------------------------------------------------------------------------------
+
+    def unscaled(self) -> dict[str, Scale]:
+        """Scales of one."""
+        count = _features(self.problem.parameters, np.zeros((1, len(self.problem.parameters)))).shape[1]
+        return {
+            name: Scale(np.zeros((count, len(names))), np.zeros((2, len(names)))) for name, names in self._names.items()
+        }
+
+    def scales(self, network: Any, key: Array) -> dict[str, Scale]:
+        """The size of the terms of all residuals as the network has them now, measured inside the domain.
+
+        That of a condition is, too: u = 0 on the boundary is to be judged by how large u is elsewhere.
+        """
+        keys = jax.random.split(key)
+        box = self.problem.parameters
+        thetas = box.sample(SCALE_TASKS, keys[0], "uniform")
+        x = self.problem.coordinates.sample(SCALE_TASKS * SCALE_POINTS, keys[1], "uniform")
+        rows = jnp.asarray(x, self.dtype), jnp.asarray(np.repeat(thetas, SCALE_POINTS, axis=0), self.dtype)
+        found = {}
+        for name, magnitude in self._magnitudes.items():
+            sizes = np.stack([np.asarray(size, float) for size in magnitude(network, *rows).values()], axis=1)
+            square = np.mean(sizes.reshape(SCALE_TASKS, SCALE_POINTS, -1) ** 2, axis=1)
+            high = np.max(square, axis=0, initial=np.finfo(float).tiny)
+            size = 0.5 * np.log(np.maximum(square, SCALE_RANGE**2 * high))
+            coefficients = np.linalg.lstsq(_features(box, thetas), size, rcond=None)[0]
+            found[name] = Scale(coefficients, np.stack([size.min(axis=0), size.max(axis=0)]))
+        return found
+
+    def _sizes(self) -> dict[str, Callable[..., dict[str, Array]]]:
+        """Sizes of the residuals' terms at one point, by term; of a measured output that output's own."""
+        problem = self.problem
+
+        def of_data(names: list[str], outputs: list[str]) -> Callable[..., dict[str, Array]]:
+            def size(network: Any, x: Array, theta: Array) -> dict[str, Array]:
+                found = values(problem, network, x, theta)
+                return {name: jnp.abs(found[output]) for name, output in zip(names, outputs, strict=True)}
+
+            return size
+
+        def of_equation(condition: Condition | None) -> Callable[..., dict[str, Array]]:
+            return lambda network, x, theta: magnitudes(problem, condition, network, x, theta)
+
+        found = {name: of_equation(self._conditions.get(name)) for name in self._functions if name not in self._data}
+        data = {condition.name: condition for condition in problem.conditions if isinstance(condition, Data)}
+        return found | {name: of_data(self._names[name], list(data[name].values)) for name in data}
+
+    # Values and the Jacobian -------------------------------------------------------------------------------------
+
+    def value(self, network: Any, batch: Mapping[str, Batch]) -> tuple[float, dict[str, float]]:
+        """The sum of squares of a batch, and by residual name."""
+        named = {key: float(part) for key, part in self._values(network, dict(batch)).items()}
+        return sum(named.values()), named
+
+    def jacobian(
+        self, network: Any, batch: Mapping[str, Batch]
+    ) -> tuple[Float[Array, " rows"], Float[Array, "rows parameters"]]:
+        """All rows of a batch and their derivatives with respect to the network's flattened arrays."""
+        return self._jacobians(network, dict(batch))
+
+    def task_losses(self, network: Any, thetas: Points, key: Array, scales: Mapping[str, Scale]) -> np.ndarray:
+        """Weighted mean squares of single tasks, each on the same points."""
+        points = dict.fromkeys(self._functions, self._even(1024))
+        losses = []
+        for theta in thetas:
+            one = Pool(np.asarray(theta)[None], np.ones(1))
+            found = self.uniform(key, points, scales, one)
+            here = {name: batch for name, batch in found.items() if name not in self._data}
+            losses.append(self.value(network, here)[0])
+        return np.array(losses)
+
+    def _sharded(self, function: Callable, out: PartitionSpec) -> Callable:
+        """The function on every device, each with its share of the points."""
+        split = (PartitionSpec(), PartitionSpec("rows"))
+        return jax.shard_map(function, mesh=self._mesh, in_specs=split, out_specs=out, check_vma=False)
+
+    def _at(self, name: str, network: Any, x: Array, theta: Array, scale: Array) -> Array:
+        """The scaled residuals of a term at one point, shape (residuals,)."""
+        return jnp.stack(list(self._functions[name](network, x, theta).values())) * scale
+
+    def _scaled(self, network: Any, batch: dict[str, Batch]) -> dict[str, Array]:
+        return {
+            name: jax.vmap(partial(self._at, name, network))(part.x, part.theta, part.scale)
+            for name, part in batch.items()
+        }
+
+    def _sum(self, network: Any, batch: dict[str, Batch]) -> dict[str, Array]:
+        named = {}
+        for name, rows in self._scaled(network, batch).items():
+            named |= zip(self._names[name], jnp.sum(rows**2, axis=0), strict=True)
+        return jax.lax.psum(named, "rows")
+
+    def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[Array, Array]:
+        flat, unflatten = ravel_pytree(network)
+        rows, jacobians = [], []
+        for name, part in batch.items():
+
+            def one(point: Batch, name=name) -> tuple[Array, Array]:
+                row, pull = jax.vjp(
+                    lambda flat: self._at(name, unflatten(flat), point.x, point.theta, point.scale), flat
+                )
+                return row, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(len(row), dtype=row.dtype))
+
+            row, jacobian = jax.lax.map(one, part, batch_size=min(CHUNK, len(part.x)))
+            rows.append(row.reshape(-1))
+            jacobians.append(jacobian.reshape(-1, len(flat)))
+        return jnp.concatenate(rows), jnp.concatenate(jacobians)
+
+
+def _constant(problem: Problem) -> Callable[[Any, Any], Any]:
+    """A stand-in for a network where only shapes are asked for."""
+    from clpinn.networks import FNN, build
+
+    return build(FNN, problem, 1, 1, jax.random.key(0))
+
+
+def _uniform(key: Array, count: int) -> np.ndarray:
+    """Numbers between 0 and 1, drawn on the host."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist()).random(count)
+
+
+def _stratified(shares: np.ndarray, count: int, offsets: float | np.ndarray) -> np.ndarray:
+    """`count` indices, each as often as its share says, to within one: one draw in each of `count` equal strata."""
+    ends = np.cumsum(shares)
+    return np.searchsorted(ends / ends[-1], (np.arange(count) + offsets) / count, side="right").clip(0, len(shares) - 1)
