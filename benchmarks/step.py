@@ -143,7 +143,9 @@ def main() -> None:
                 assert line, "the peer did not start"
             rows = json.loads(line)["rows"]
             for _ in range(arguments.turns):
-                time.sleep(0.3)  # the threads of the one spin for a while after its work; do not let them slow the other
+                time.sleep(
+                    0.3
+                )  # the threads of the one spin for a while after its work; do not let them slow the other
                 mine.append(step())
                 peer.stdin.write("go\n")
                 peer.stdin.flush()

@@ -99,7 +99,7 @@ class NaturalSettings:
     rows: int = 1024
     """Residual rows of a batch."""
     damping: float = 1e-8
-    momentum: float = 0.9
+    momentum: float = 0.8
     last_step: float = 0.1
     """The longest step allowed falls from 1 to this over a run with bounds."""
 

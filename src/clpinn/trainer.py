@@ -75,6 +75,8 @@ class State:
     best: float = math.inf
     """The validation loss that the next must be a fifth below to count as progress."""
     best_step: int = 0
+    limit: float = 1.0
+    """The longest step that validation allows: halved when its loss doubles, then raised again."""
     event_step: int = 0
     event_validation: float = math.inf
     """When the last event was, and the validation loss then."""
@@ -85,7 +87,7 @@ class State:
 
     def counters(self) -> dict[str, Any]:
         names = ("stage", "step", "stage_step", "evaluations", "queries", "recoveries", "rate")
-        names += ("events", "validation", "best", "best_step", "event_step", "event_validation")
+        names += ("events", "validation", "best", "best_step", "limit", "event_step", "event_validation")
         return {name: getattr(self, name) for name in names}
 
 
@@ -314,7 +316,7 @@ class Trainer:
         if state.step % SCALE_STEPS == 0:
             scales = self.rows.scales(state.network, key)
         objective.draw(state.network, key, scales)
-        largest = state.rate * self.settings.natural.last_step**done
+        largest = state.rate * min(state.limit, self.settings.natural.last_step**done)
         network, optimizer, met = self.natural.step(objective, state.network, optimizer, largest)
         state = replace(state, network=network, natural=(optimizer, scales))
         return replace(state, step=state.step + 1, stage_step=state.stage_step + 1), met
@@ -328,7 +330,10 @@ class Trainer:
             points = dict.fromkeys(self.rows.points, VALIDATION_POINTS)
             batch = self.rows.uniform(self._validation_key, points, state.natural[1], None)
             validation = self.rows.value(state.network, batch)[0]
-        state = replace(state, validation=validation)
+        # A batch's own value cannot tell whether the step went too far for all the other rows; this can.
+        worse = validation > 2 * state.validation
+        limit = max(state.limit / 2, SHORTEST) if worse else min(1.2 * state.limit, 1.0)
+        state = replace(state, validation=validation, limit=limit)
         if not validation > 0.8 * state.best:
             state = replace(state, best=validation, best_step=state.step)
         return state

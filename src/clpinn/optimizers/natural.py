@@ -52,8 +52,8 @@ class Natural:
     best and rises where only short ones help.
     """
 
-    damping: float = 1e-6
-    momentum: float = 0.9
+    damping: float = 1e-8
+    momentum: float = 0.8
     first_damping: float = 0.1
     halvings: int = 8
 
