@@ -3,8 +3,8 @@
     python benchmarks/accuracy.py [PROBLEM ...] [--seeds 0 1 2] [--seconds 60] [--method free]
 
 Each cell is `clpinn train PROBLEM --seed SEED --seconds S` in a directory of its own under runs/accuracy, resumed if it
-was interrupted and not run again once it is there, so that the table can be made in parts. Seconds are of training, compilation included; evaluation on the full grid comes after. With --out the table is
-written to a page.
+was interrupted and not run again once it is there, so that the table can be made in parts. Seconds are of training,
+compilation included; evaluation on the full grid comes after. With --out the table is written to a page.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the table to this page, too")
     arguments = parser.parse_args()
     lines = [
-        "| problem | seed | s | steps | macro rel. L2 | worst | paper's best | ratio | ratio of worst | ten times better |",
+        "| problem | seed | s | steps | macro rel. L2 | worst | paper's best | ratio | worst's | ten times better |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
