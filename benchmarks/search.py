@@ -1,4 +1,6 @@
-"""Seconds of search at the paper's budgets, beside the paper's own: python benchmarks/search.py [PROBLEM ...]
+"""Seconds of search at the paper's budgets, beside the paper's own.
+
+    python benchmarks/search.py [PROBLEM ...] [--methods ag ac acr] [--out docs/search.md]
 
 Drives the real events (selection, exchanges, weights, loss queries) of a whole run without the training between them:
 all events of a method, on a network at its start. Queries and selection are told apart as in metrics.json. The paper's
@@ -6,8 +8,8 @@ seconds are those of one V100 and its own CPU, so the ratio says little about th
 """
 
 import argparse
-import dataclasses
 import os
+from pathlib import Path
 
 import jax
 
@@ -35,8 +37,7 @@ def measure(name: str, method: str) -> tuple[int, int, float, float]:
     state = trainer.init()
     trainer.loss.task_losses(state.network, state.pool.thetas)  # compile first
     events = settings.adam.steps // settings.tasks.interval
-    for number in range(1, events + 1):
-        state = dataclasses.replace(state, stage_step=number * settings.tasks.interval)
+    for _ in range(events):
         state = trainer._event(state, Callbacks())
     seconds = trainer.timing.seconds
     return events, state.queries, seconds["queries"], seconds["selection"]
@@ -46,15 +47,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("problems", nargs="*", default=list(BENCHMARKS))
     parser.add_argument("--methods", nargs="*", default=["ag", "ac", "acr"])
+    parser.add_argument("--out", type=Path, help="write the table to this page, too")
     arguments = parser.parse_args()
-    print("| problem | method | events | queries | loss, s | selection, s | paper: loss, s | paper: selection, s |")
-    print("|---|---|---|---|---|---|---|---|")
+    lines = [
+        "| problem | method | events | queries | loss, s | selection, s | paper: loss, s | paper: selection, s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines))
     for name in arguments.problems:
         for method in arguments.methods:
             events, queries, loss, selection = measure(name, method)
             published = {"ag": PAPER[name][:2], "ac": PAPER[name][2:]}.get(method, ("–", "–"))
             cells = [name, method, events, queries, f"{loss:.1f}", f"{selection:.1f}", *published]
-            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+            lines.append("| " + " | ".join(map(str, cells)) + " |")
+            print(lines[-1], flush=True)
+    if arguments.out:
+        about = __doc__.split("\n\n")[2].strip()
+        command = f"Made by `python benchmarks/search.py --out {arguments.out}`."
+        arguments.out.write_text("\n".join(["# Search", "", about, "", *lines, "", command, ""]))
 
 
 if __name__ == "__main__":
