@@ -181,7 +181,9 @@ def magnitudes(
     slopes = jax.jacrev(equation)(at)
     without = equation(dict.fromkeys(at, zero))
     return {
-        residual: sum((jnp.abs(slope[key] * at[key]) for key in at), jnp.nan_to_num(jnp.abs(without[residual])))
+        residual: sum(
+            (jnp.abs(slope[key] * at[key]) for key in at), jnp.nan_to_num(jnp.abs(without[residual]), posinf=0.0)
+        )
         for residual, slope in slopes.items()
     }
 

@@ -121,7 +121,9 @@ class Rows:
     def _thetas(self, key: Array, count: int, pool: Pool | None) -> Points:
         if pool is None:
             return self.problem.parameters.sample(count, key, "uniform")
-        return pool.thetas[_stratified(pool.shares, count, _uniform(key, count))]
+        # Shuffled: the points of a boundary come face by face, and every task is to see all faces.
+        taken = _stratified(pool.shares, count, _uniform(key, count))
+        return pool.thetas[taken[np.argsort(_uniform(jax.random.fold_in(key, 1), count))]]
 
     def _positions(self, name: str, key: Array, count: int) -> Points:
         if name in self._data:
@@ -140,7 +142,7 @@ class Rows:
         found = jax.tree.map(np.asarray, self._residuals(network, candidates))
         batch = {}
         for (name, count), start in zip(self.points.items(), _uniform(take_key, len(self.points)), strict=True):
-            size = np.nan_to_num(np.linalg.norm(found[name], axis=1))
+            size = np.nan_to_num(np.linalg.norm(found[name], axis=1), posinf=0.0)
             share = UNIFORM_SHARE / len(size) + (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)
             taken = _stratified(share, count, start)
             part = jax.tree.map(lambda array, taken=taken: array[taken], candidates[name])
@@ -151,7 +153,7 @@ class Rows:
 
     def unscaled(self) -> dict[str, Scale]:
         """Scales of one."""
-        count = _features(self.problem.parameters, np.zeros((1, len(self.problem.parameters)))).shape[1]
+        count = _features(self.problem.parameters, self.problem.parameters.corners()).shape[1]
         return {
             name: Scale(np.zeros((count, len(names))), np.zeros((2, len(names)))) for name, names in self._names.items()
         }
@@ -168,9 +170,14 @@ class Rows:
         rows = jnp.asarray(x, self.dtype), jnp.asarray(np.repeat(thetas, SCALE_POINTS, axis=0), self.dtype)
         found = {}
         for name, magnitude in self._magnitudes.items():
-            sizes = np.stack([np.asarray(size, float) for size in magnitude(network, *rows).values()], axis=1)
-            square = np.mean(sizes.reshape(SCALE_TASKS, SCALE_POINTS, -1) ** 2, axis=1)
-            high = np.max(square, axis=0, initial=np.finfo(float).tiny)
+            sizes = magnitude(network, *rows)
+            sizes = np.stack([np.asarray(sizes[key], float) for key in self._names[name]], axis=1)
+            # A condition need not be defined inside the domain: what is not finite does not count.
+            sizes = np.where(np.isfinite(sizes), sizes, np.nan).reshape(SCALE_TASKS, SCALE_POINTS, -1)
+            known = np.maximum(np.sum(~np.isnan(sizes), axis=1), 1)
+            square = np.nansum(sizes**2, axis=1) / known
+            high = np.max(square, axis=0)
+            high = np.where(high > 0, high, 1.0)
             size = 0.5 * np.log(np.maximum(square, SCALE_RANGE**2 * high))
             coefficients = np.linalg.lstsq(_features(box, thetas), size, rcond=None)[0]
             found[name] = Scale(coefficients, np.stack([size.min(axis=0), size.max(axis=0)]))
@@ -180,10 +187,10 @@ class Rows:
         """Sizes of the residuals' terms at one point, by term; of a measured output that output's own."""
         problem = self.problem
 
-        def of_data(names: list[str], outputs: list[str]) -> Callable[..., dict[str, Array]]:
+        def of_data(data: Data) -> Callable[..., dict[str, Array]]:
             def size(network: Any, x: Array, theta: Array) -> dict[str, Array]:
                 found = values(problem, network, x, theta)
-                return {name: jnp.abs(found[output]) for name, output in zip(names, outputs, strict=True)}
+                return {f"{data.name}_{output}": jnp.abs(found[output]) for output in data.values}
 
             return size
 
@@ -191,8 +198,7 @@ class Rows:
             return lambda network, x, theta: magnitudes(problem, condition, network, x, theta)
 
         found = {name: of_equation(self._conditions.get(name)) for name in self._functions if name not in self._data}
-        data = {condition.name: condition for condition in problem.conditions if isinstance(condition, Data)}
-        return found | {name: of_data(self._names[name], list(data[name].values)) for name in data}
+        return found | {data.name: of_data(data) for data in problem.conditions if isinstance(data, Data)}
 
     # Values and the Jacobian -------------------------------------------------------------------------------------
 
@@ -225,7 +231,8 @@ class Rows:
 
     def _at(self, name: str, network: Any, x: Array, theta: Array, scale: Array) -> Array:
         """The scaled residuals of a term at one point, shape (residuals,)."""
-        return jnp.stack(list(self._functions[name](network, x, theta).values())) * scale
+        found = self._functions[name](network, x, theta)
+        return jnp.stack([found[key] for key in self._names[name]]) * scale
 
     def _scaled(self, network: Any, batch: dict[str, Batch]) -> dict[str, Array]:
         return {
