@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 
 from clpinn.domain import Box, Points
 from clpinn.loss import measured_rows, terms
+from clpinn.networks import FNN, build
 from clpinn.problem import Condition, Data, Problem, magnitudes, values
 
 CONDITIONS_SHARE = 0.3
@@ -265,8 +266,6 @@ class Rows:
 
 def _constant(problem: Problem) -> Callable[[Any, Any], Any]:
     """A stand-in for a network where only shapes are asked for."""
-    from clpinn.networks import FNN, build
-
     return build(FNN, problem, 1, 1, jax.random.key(0))
 
 

@@ -312,7 +312,8 @@ class Trainer:
         """One step on a fresh batch, no longer than the run's progress allows."""
         assert self.rows is not None
         optimizer, scales = state.natural
-        key = jax.random.fold_in(self._batch_key, state.step + 1)
+        # Other batches after a failure: the old one would fail again.
+        key = jax.random.fold_in(jax.random.fold_in(self._batch_key, state.recoveries), state.step + 1)
         if state.step % SCALE_STEPS == 0:
             scales = self.rows.scales(state.network, key)
         objective.draw(state.network, key, scales)
