@@ -6,7 +6,9 @@ linearised rows as far as the damping λ allows: φ ← μφ + Jᵀ(JJᵀ + λI)
 network has parameters, so the linear system is solved in the space of rows.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -14,11 +16,13 @@ import numpy as np
 import scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
-from scipy.linalg.blas import dsyrk  # pyright: ignore[reportAttributeAccessIssue]
+from threadpoolctl import ThreadpoolController
 
 from clpinn.errors import ClpinnError
 from clpinn.optimizers import Step
 
+BLOCK = 128
+"""Rows of the kernel that are computed at once on a core."""
 ATTEMPTS = 6
 """How often the damping is raised where the kernel cannot be factorised."""
 
@@ -71,6 +75,12 @@ class Natural:
         self, objective: RowObjective, parameters: Any, state: NaturalState, largest: float
     ) -> tuple[Any, NaturalState, Step]:
         """New parameters and state. Where no length of step makes the batch better, only the momentum is dropped."""
+        with _blas().limit(limits=1, user_api="blas"):
+            return self._step(objective, parameters, state, largest)
+
+    def _step(
+        self, objective: RowObjective, parameters: Any, state: NaturalState, largest: float
+    ) -> tuple[Any, NaturalState, Step]:
         rows, jacobian = map(np.asarray, objective.jacobian(parameters))
         value, slope = float(rows @ rows), jacobian.T @ rows
         norm = float(np.linalg.norm(slope))
@@ -99,10 +109,8 @@ class Natural:
 
     def _solve(self, jacobian: np.ndarray, right: np.ndarray, damping: float) -> np.ndarray:
         """(JJᵀ + λ)⁻¹ right, by Cholesky."""
-        # J is stored by rows, so its transpose is what Fortran expects; only the lower triangle is computed.
-        kernel = dsyrk(1.0, jacobian.T, trans=1, lower=1)
-        diagonal = np.einsum("ii->i", kernel)
-        mean = float(np.mean(diagonal))
+        kernel = _kernel(jacobian)
+        mean = float(np.mean(np.diagonal(kernel)))
         if mean == 0:
             return np.zeros_like(right)
         for attempt in range(ATTEMPTS):
@@ -114,3 +122,32 @@ class Natural:
                 continue
             return scipy.linalg.cho_solve((factor, True), right, check_finite=False)
         return right / mean
+
+
+def _kernel(jacobian: np.ndarray) -> np.ndarray:
+    """The lower triangle of JJᵀ, block by block over all cores; what is above it is not set.
+
+    BLAS is given one thread a block: its own threads spin between calls and take the cores from JAX. The result is the
+    same on any number of cores.
+    """
+    kernel = np.zeros((len(jacobian), len(jacobian)), order="F")
+
+    def fill(start: int) -> None:
+        end = min(start + BLOCK, len(jacobian))
+        kernel[start:end, :end] = jacobian[start:end] @ jacobian[:end].T
+
+    # The long ones first, so that the cores end together.
+    starts = range(0, len(jacobian), BLOCK)[::-1]
+    for _ in _pool().map(fill, starts):
+        pass
+    return kernel
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
