@@ -224,6 +224,19 @@ def test_a_residual_is_divided_by_its_own_size():
     assert found.value(network, scaled)[1] == pytest.approx(dict.fromkeys(expected, 1.0))
 
 
+def test_terms_may_share_a_name():
+    class Same(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        conditions = (cl.Condition("end", lambda d: {"u": 0 * d.u + 3}, on=cl.at(x=1), points=1),)
+
+        def residual(self, d):
+            return {"u": 0 * d.u + 2}
+
+    found = Rows(Same(), 20, jnp.float64)
+    batch = found.uniform(jax.random.key(0), found.points, found.unscaled(), None)
+    assert found.value(tiny(Same()), batch) == (pytest.approx(13), {"u": pytest.approx(13)})
+
+
 class Small(cl.Problem):
     """Two terms that compile quickly."""
 
@@ -309,7 +322,7 @@ def test_task_losses_are_those_of_single_tasks():
 def test_task_losses_leave_out_data_which_has_thetas_of_its_own(mixed):
     theta = np.array([[0.1, 1.0]])
     losses = mixed.rows.task_losses(mixed.network, theta, jax.random.key(3), mixed.scales)
-    points = dict.fromkeys(mixed.rows.points, mixed.rows._even(1024))
+    points = dict.fromkeys(mixed.rows.points, mixed.rows.even(1024))
     batch = mixed.rows.uniform(jax.random.key(3), points, mixed.scales, Pool(theta, np.ones(1)))
     _, named = mixed.rows.value(mixed.network, batch)
     assert named["sensors_u"] > 0

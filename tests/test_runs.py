@@ -16,19 +16,22 @@ import pytest
 from small import Decay
 
 import clpinn as cl
-from clpinn import checkpoint
+from clpinn import checkpoint, trainer
 from clpinn.loss import Loss
 from clpinn.problems import BENCHMARKS, PAPER_FORMS
+from clpinn.rows import Rows
 from clpinn.runs import Observer, RunError, load_network, train
-from clpinn.settings import METHODS, SettingsError, override, paper, scaled
-from clpinn.trainer import Trainer
+from clpinn.settings import METHODS, SettingsError, natural, override, paper, scaled
+from clpinn.trainer import EVENTS_UNTIL, RECOVERIES, VALIDATION_STEPS, Trainer
 
 FILES = {"config.json", "history.jsonl", "metrics.json", "errors.csv", "checkpoint"}
 QUICK = ["network.width=5", "network.depth=1", "tasks.active=4", "tasks.evaluations=2"]
 
 
 def lines(path: Path) -> list[dict]:
-    """A log without the wall times, which no two runs share."""
+    """A log without the wall times, which no two runs share; empty where there is none."""
+    if not path.exists():
+        return []
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
@@ -37,7 +40,8 @@ def arrays(folder: Path, problem=None) -> list[np.ndarray]:
     """Everything a run's last checkpoint holds."""
     problem = problem or Decay()
     settings = cl.runs.from_dict(json.loads((folder / "config.json").read_text())["settings"])
-    loaded = checkpoint.load(folder / "checkpoint", Trainer(problem, settings).init().tree())
+    with jax.enable_x64(settings.precision == "double"):
+        loaded = checkpoint.load(folder / "checkpoint", Trainer(problem, settings).init().tree())
     assert loaded is not None
     return jax.tree.leaves(loaded.tree)
 
@@ -166,7 +170,7 @@ def test_decay_and_freezing():
     assert np.allclose(more, 0.1 * branch.weight, atol=1e-5)
     assert np.allclose(gradient.output.weight, gradient_plain.output.weight, rtol=1e-4, atol=1e-6)
     frozen = dataclasses.replace(state, stage="lbfgs")
-    after, _ = trainer._step(frozen, trainer._objective(frozen))
+    after, _ = trainer._step(frozen, trainer._objective(frozen), 0.0)
     assert np.array_equal(after.network.parameter_branch.weight, branch.weight)
     assert not np.array_equal(after.network.output.weight, state.network.output.weight)
     assert np.isclose(trainer._objective(frozen)(trainer._trainable(state.network, "lbfgs")[0])[0], value_plain)
@@ -435,6 +439,181 @@ def test_a_run_directory_is_locked(tmp_path):
     finally:
         process.kill()
         process.wait()
+
+
+# Natural gradient --------------------------------------------------------------------------------------------
+
+TINY = ["network.width=5", "network.depth=1", "natural.rows=48", "tasks.active=4", "tasks.evaluations=2"]
+TINY += ["tasks.interval=10"]
+
+
+def natural_for(method="free", *more, problem=None):
+    return override(natural(problem or Decay(), method), [*TINY, *more])
+
+
+@pytest.mark.parametrize("method", ["free", "uni", "ag", "acr", "acr2"])
+def test_every_method_under_natural(method, tmp_path):
+    result = train(Decay(), natural_for(method, "steps=40"), tmp_path)
+    metrics, searching = result.metrics, method not in ("free", "uni")
+    found = {path.name for path in tmp_path.iterdir()} - {".lock"}
+    assert found == FILES | ({"events.jsonl"} if searching else set())
+    assert (metrics["outcome"], metrics["steps"], metrics["optimizer"]) == ("steps", 40, "natural")
+    assert metrics == json.loads((tmp_path / "metrics.json").read_text())
+    history = lines(tmp_path / "history.jsonl")
+    assert [row["step"] for row in history] == list(range(VALIDATION_STEPS, 41, VALIDATION_STEPS))
+    assert all(np.isfinite(row["validation"]) and row["stage"] == "natural" for row in history)
+    assert metrics["validation"] == history[-1]["validation"] < 0.01  # a network at its start has about 1
+    assert all(set(row["terms"]) == {"residual", "start"} for row in history)
+    assert metrics["active"] == (0 if method == "free" else 4 if method == "uni" else metrics["active"])
+    events = lines(tmp_path / "events.jsonl")
+    assert (metrics["queries"] > 0) == searching == bool(events)
+    if searching:
+        # None after the share of a run that is theirs, and the first brings a newcomer to the corners.
+        assert [event["step"] for event in events] == [10, 20] and EVENTS_UNTIL == 0.7
+        assert events[0]["newcomer"] is not None and len(events[0]["active"]) == 3
+        assert events[0]["newcomer"] in events[0]["active"] and 0 < metrics["coverage_hole"] < 1
+
+
+def test_natural_gradient_learns(tmp_path):
+    """Over five seeds the worst error was below 6e-4."""
+    size = ["network.width=10", "network.depth=2", "natural.rows=128"]
+    result = train(Decay(), natural_for("free", *size, "steps=150"), tmp_path)
+    assert result.metrics["outputs"]["u"]["rel_l2_worst"] < 2e-3
+    assert result.metrics["outputs"]["u"]["rel_l2_macro"] < 1e-3
+    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(result.network))
+    assert not jax.config.jax_enable_x64
+
+
+def test_two_runs_under_natural_are_bit_identical(tmp_path):
+    for name in ("a", "b"):
+        train(Decay(), natural_for("acr", "steps=30"), tmp_path / name)
+    same(tmp_path / "a", tmp_path / "b")
+
+
+def test_natural_runs_go_on_where_they_stopped(tmp_path):
+    """With a new bound, which decides how long its steps are from there on."""
+    train(Decay(), natural_for("free", "steps=12"), tmp_path)
+    result = train(Decay(), natural_for("free", "steps=25"), tmp_path, resume=True)
+    assert result.metrics["steps"] == 25
+    assert [row["step"] for row in lines(tmp_path / "history.jsonl")] == [10, 20]
+
+
+def test_killed_under_natural_a_run_ends_the_same(tmp_path):
+    """SIGKILL, several times, between events too; then the end is bit-identical to a run that was left alone."""
+    size = [part for setting in TINY for part in ("--set", setting)]
+    arguments = [sys.executable, "-m", "clpinn", "train", "tests/small.py:Decay", "--devices", "1", "--method", "acr"]
+    arguments += ["--steps", "60", *size]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    whole = [*arguments, "--out", str(tmp_path / "whole"), "--json"]
+    done = subprocess.run(whole, check=True, capture_output=True, text=True, env=environment)
+    assert json.loads(done.stdout)["optimizer"] == "natural"
+    killed = tmp_path / "killed"
+    resume = [*arguments, "--out", str(killed), "--resume", "--checkpoint-seconds", "0"]
+    chance = random.Random(3)
+    for target in (1, 15, 35):
+        process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        while process.poll() is None and newest(killed) < target:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.1))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert target <= newest(killed) < 60
+    done = subprocess.run(resume, check=True, capture_output=True, text=True, env=environment)
+    assert "Going on from step" in done.stderr
+    same(tmp_path / "whole", killed)
+    assert lines(killed / "events.jsonl")
+
+
+def rows_fail_at(monkeypatch, calls):
+    """Make the rows NaN at some steps."""
+    real, count = Rows.jacobian, [0]
+
+    def jacobian(self, *arguments):
+        rows, slopes = real(self, *arguments)
+        count[0] += 1
+        return (rows * np.nan if calls(count[0]) else rows), slopes
+
+    monkeypatch.setattr(Rows, "jacobian", jacobian)
+
+
+def test_a_failure_under_natural_is_survived(tmp_path, monkeypatch):
+    rows_fail_at(monkeypatch, lambda call: call == 15)
+    said = []
+    result = train(Decay(), natural_for("acr", "steps=30"), tmp_path, observer=Observer(message=said.append))
+    assert result.outcome == "steps" and result.metrics["recoveries"] == 1 and result.metrics["steps"] == 30
+    assert "back to step 10, shorter steps" in said[0] and result.metrics["validation"] < 0.1
+    assert counters(tmp_path)["rate"] == 0.5
+
+
+def test_a_lasting_failure_under_natural_is_a_named_outcome(tmp_path, monkeypatch):
+    rows_fail_at(monkeypatch, lambda call: call > 15)
+    result = train(Decay(), natural_for("acr", "steps=30"), tmp_path)
+    assert result.outcome == "diverged" and result.metrics["recoveries"] == RECOVERIES
+    assert result.metrics["steps"] == 10 and result.metrics["outputs"]["u"]["rel_l2_macro"] is not None
+
+
+def counters(folder: Path) -> dict:
+    """The counters of a run's last checkpoint."""
+    settings = cl.runs.from_dict(json.loads((folder / "config.json").read_text())["settings"])
+    with jax.enable_x64(True):
+        loaded = checkpoint.load(folder / "checkpoint", Trainer(Decay(), settings).init().tree())
+    assert loaded is not None
+    return loaded.description
+
+
+def test_a_run_stops_at_a_validation_loss(tmp_path):
+    result = train(Decay(), natural_for("free", "steps=400", "until=0.01"), tmp_path)
+    assert result.outcome == "finished" and result.metrics["steps"] < 400
+    history = lines(tmp_path / "history.jsonl")
+    assert history[-1]["validation"] == result.metrics["validation"] <= 0.01
+    assert all(row["validation"] > 0.01 for row in history[:-1])
+    said = []
+    train(Decay(), natural_for(), tmp_path, resume=True, observer=Observer(message=said.append))
+    assert "Nothing is left to do" in said[0]
+
+
+def test_without_bounds_a_run_ends_when_its_progress_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "PATIENCE", 20)
+    monkeypatch.setattr(trainer, "SHORTEST", 0.5)
+    result = train(Decay(), natural_for(), tmp_path)
+    assert result.outcome == "finished" and result.metrics["validation"] < 1e-2
+    assert counters(tmp_path)["rate"] == 0.5
+    # The last twenty steps brought less than a fifth.
+    validations = [row["validation"] for row in lines(tmp_path / "history.jsonl")]
+    assert len(validations) > 4 and min(validations[-2:]) > 0.8 * min(validations[:-2])
+
+
+def test_a_problem_without_parameters_under_natural(tmp_path):
+    class Alone(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        conditions = (cl.Condition("start", lambda d: d.u - 1, on=cl.at(x=0), points=1),)
+
+        def residual(self, d):
+            return d.u_x + d.u
+
+        def reference(self, x):
+            return {"u": np.exp(-x)}
+
+    result = train(Alone(), natural_for("free", "steps=40", problem=Alone()), tmp_path)
+    assert result.metrics["outputs"]["u"]["rel_l2_worst"] < 0.02 and result.metrics["coverage_hole"] is None
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (lambda: settings_for("acr", "until=0.001"), "until needs the natural optimiser"),
+        (lambda: settings_for("acr", "tasks.selector=free"), "tasks.selector=free needs the natural optimiser"),
+        (lambda: natural_for("free", "precision=single"), "needs precision=double"),
+        (lambda: natural_for("free", "natural.momentum=1"), "momentum in \\[0, 1\\)"),
+        (lambda: natural_for("free", "natural.damping=0"), "damping above 0"),
+        (lambda: paper(Decay(), "free"), "or free with the natural optimiser"),
+        (lambda: natural(Decay(), "sgd"), "Unknown method 'sgd'"),
+    ],
+)
+def test_settings_that_contradict_the_optimiser(tmp_path, settings, message):
+    with pytest.raises(cl.ClpinnError, match=message):
+        train(Decay(), settings(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_settings_error_is_a_value_error():

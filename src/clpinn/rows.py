@@ -90,13 +90,13 @@ class Rows:
         share = CONDITIONS_SHARE if len(self._functions) > 1 else 0.0
         others = max(1, len(self._functions) - 1)
         wanted = {name: rows * (1 - share if name == "interior" else share / others) for name in self._functions}
-        self.points = {name: self._even(rows / len(self._names[name])) for name, rows in wanted.items()}
+        self.points = {name: self.even(rows / len(self._names[name])) for name, rows in wanted.items()}
         self._residuals = jax.jit(self._sharded(self._scaled, PartitionSpec("rows")))
         self._values = jax.jit(self._sharded(self._sum, PartitionSpec()))
         self._jacobians = jax.jit(self._sharded(self._differentiated, PartitionSpec("rows")))
         self._magnitudes = {name: jax.jit(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in self._sizes().items()}
 
-    def _even(self, points: float) -> int:
+    def even(self, points: float) -> int:
         """A number of points that every device gets the same share of, in whole chunks."""
         devices = self._mesh.size
         share = max(1, math.ceil(points / devices))
@@ -216,7 +216,7 @@ class Rows:
 
     def task_losses(self, network: Any, thetas: Points, key: Array, scales: Mapping[str, Scale]) -> np.ndarray:
         """Weighted mean squares of single tasks, each on the same points."""
-        points = dict.fromkeys(self._functions, self._even(1024))
+        points = dict.fromkeys(self._functions, self.even(1024))
         losses = []
         for theta in thetas:
             one = Pool(np.asarray(theta)[None], np.ones(1))
@@ -244,7 +244,8 @@ class Rows:
     def _sum(self, network: Any, batch: dict[str, Batch]) -> dict[str, Array]:
         named = {}
         for name, rows in self._scaled(network, batch).items():
-            named |= zip(self._names[name], jnp.sum(rows**2, axis=0), strict=True)
+            for key, part in zip(self._names[name], jnp.sum(rows**2, axis=0), strict=True):
+                named[key] = named.get(key, 0.0) + part  # two terms may use the same name
         return jax.lax.psum(named, "rows")
 
     def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[Array, Array]:

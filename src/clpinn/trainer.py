@@ -258,12 +258,12 @@ class Trainer:
                 state = replace(state, stage=DONE)
             if state.stage == NATURAL:
                 state = self._validated(state)
+            named = {name: float(part) for name, part in objective.named.items()}
             if self._event_due(state, done):
                 state = self._event(state, callbacks)
                 objective, good = self._objective(state), state
             elif state.stage_step % SNAPSHOT_STEPS == 0:
                 good = state
-            named = {name: float(part) for name, part in objective.named.items()}
             callbacks.progress(state, value, named)
             if state.step % every == 0:
                 callbacks.history(self._history(state, value, named, callbacks))
@@ -328,7 +328,7 @@ class Trainer:
             return state
         assert self.rows is not None
         with self.timing.measure("validation"):
-            points = dict.fromkeys(self.rows.points, VALIDATION_POINTS)
+            points = dict.fromkeys(self.rows.points, self.rows.even(VALIDATION_POINTS))
             batch = self.rows.uniform(self._validation_key, points, state.natural[1], None)
             validation = self.rows.value(state.network, batch)[0]
         # A batch's own value cannot tell whether the step went too far for all the other rows; this can.
