@@ -13,6 +13,7 @@ import clpinn as cl
 from clpinn import references
 from clpinn.evaluate import aggregate, evaluate
 from clpinn.networks import FNN, build
+from clpinn.problem import magnitudes
 from clpinn.problems import load_problem
 
 
@@ -118,7 +119,13 @@ def test_aggregate_over_seeds():
 
 
 @pytest.mark.parametrize(
-    "name", ["examples/heat.py:Heat", "examples/kuramoto_sivashinsky.py", "examples/channel.py:Channel"]
+    "name",
+    [
+        "examples/heat.py:Heat",
+        "examples/kuramoto_sivashinsky.py",
+        "examples/channel.py:Channel",
+        "examples/trace.py:Trace",
+    ],
 )
 def test_examples_solve_their_equation(name):
     problem = load_problem(name)
@@ -127,6 +134,24 @@ def test_examples_solve_their_equation(name):
     network = build(FNN, problem, 6, 2, jax.random.key(0))
     metrics = evaluate(problem, network, thetas=problem.parameters.corners()[:1])
     assert np.isfinite(metrics.summary()["outputs"]["u"]["rel_l2_macro"])
+
+
+def test_conditions_of_an_example_hold_for_its_reference():
+    problem = load_problem("examples/trace.py:Trace")
+    with jax.enable_x64(True):
+        for condition in problem.conditions:
+            assert isinstance(condition, cl.Condition)
+            x = jnp.asarray(condition.sample(problem.coordinates, jax.random.key(0)))
+            thetas = jnp.asarray(problem.parameters.sample(len(x), jax.random.key(1)))
+
+            def at(a, b, condition=condition):
+                return cl.condition_residuals(problem, condition, None, a, b), magnitudes(
+                    problem, condition, None, a, b
+                )
+
+            found, size = jax.vmap(at)(x, thetas)
+            for name, residual in found.items():
+                assert np.max(np.abs(residual)) <= 1e-12 * np.max(size[name])
 
 
 def test_examples_are_short():

@@ -18,7 +18,7 @@ from small import Decay
 import clpinn as cl
 from clpinn import checkpoint, trainer
 from clpinn.loss import Loss
-from clpinn.problems import BENCHMARKS, PAPER_FORMS
+from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
 from clpinn.rows import Rows
 from clpinn.runs import Observer, RunError, load_network, train
 from clpinn.settings import METHODS, SettingsError, natural, override, paper, scaled
@@ -482,6 +482,20 @@ def test_natural_gradient_learns(tmp_path):
     assert result.metrics["outputs"]["u"]["rel_l2_macro"] < 1e-3
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(result.network))
     assert not jax.config.jax_enable_x64
+
+
+def test_outputs_and_conditions_of_very_different_size_are_all_learned(tmp_path):
+    """An output of size 1e-4 beside one of size 1; over four seeds both errors were below 0.03 after 150 steps."""
+    problem = load_problem("examples/trace.py:Trace")
+    chosen = natural(problem)
+    chosen = dataclasses.replace(
+        chosen,
+        network=dataclasses.replace(chosen.network, width=16, depth=2),
+        natural=dataclasses.replace(chosen.natural, rows=300),
+        steps=150,
+    )
+    metrics = train(problem, chosen, tmp_path).metrics
+    assert metrics["outputs"]["u"]["rel_l2_macro"] < 0.05 and metrics["outputs"]["w"]["rel_l2_macro"] < 0.06
 
 
 def test_two_runs_under_natural_are_bit_identical(tmp_path):
