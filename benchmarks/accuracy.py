@@ -31,7 +31,8 @@ def cell(name: str, seed: int, seconds: float, method: str, folder: Path) -> dic
     if not metrics.exists() or json.loads(metrics.read_text())["outcome"] == "stopped":
         command = [sys.executable, "-m", "clpinn", "train", name, "--seed", str(seed), "--seconds", f"{seconds:g}"]
         subprocess.run([*command, "--method", method, "--out", str(out), "--resume"], check=True, stdout=sys.stderr)
-    return json.loads(metrics.read_text())
+    cores = len(json.loads((out / "config.json").read_text())["devices"])
+    return json.loads(metrics.read_text()) | {"cores": cores}
 
 
 def rows(name: str, seed: int, seconds: float, metrics: dict) -> list[str]:
@@ -42,7 +43,7 @@ def rows(name: str, seed: int, seconds: float, metrics: dict) -> list[str]:
         macro, largest = found["rel_l2_macro"], found["rel_l2_worst"]
         verdict = "yes" if macro <= floor and largest <= worst / 10 else "no"
         ratios = f"{paper / macro:.1f} | {worst / largest:.1f}"
-        figures = f"{seconds:g} | {metrics['steps']} | {macro:.2e} | {largest:.2e} | {paper:.2e}"
+        figures = f"{seconds:g} | {metrics['cores']} | {metrics['steps']} | {macro:.2e} | {largest:.2e} | {paper:.2e}"
         lines.append(f"| {name} {output} | {seed} | {figures} | {ratios} | {verdict} |")
     return lines
 
@@ -57,8 +58,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the table to this page, too")
     arguments = parser.parse_args()
     lines = [
-        "| problem | seed | s | steps | macro rel. L2 | worst | paper's best | ratio | worst's | ten times better |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| problem | seed | s | cores | steps | macro rel. L2 | worst | paper's best | ratio | worst's | ten times better |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
     for name in arguments.problems:

@@ -321,7 +321,6 @@ while True:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_a_writer_killed_in_the_middle_loses_nothing(tmp_path: Path):
     chance, reached = random.Random(0), 0
     for _ in range(4):

@@ -1,10 +1,11 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.networks import FNN, Linear, ParamFNN, build, count, matching_width
+from clpinn.networks import FNN, Linear, ParamFNN, build, count, matching_width, trainable
 from clpinn.problems import BENCHMARKS
 
 KEY = jax.random.key(0)
@@ -17,6 +18,17 @@ def test_exact_counts():
     for (depth, width), size in sizes.items():
         assert count(build(ParamFNN, schaffer, width, depth, KEY)) == size
     assert count(build(FNN, cl.problems.PoissonBoltzmann(), 30, 5, KEY)) == 6 * 30 + 30 + 4 * 930 + 31
+
+
+def test_amplitudes_multiply_outputs_and_are_not_trained():
+    network = FNN(2, 1, 2, 5, 2, KEY)
+    c, p = jnp.array([0.3, -0.2]), jnp.array([0.5])
+    large = eqx.tree_at(lambda n: n.output.amplitude, network, jnp.array([1.0, 1e4]))
+    np.testing.assert_allclose(large(c, p), network(c, p) * np.array([1, 1e4]), rtol=1e-6)
+    gradient = jax.grad(lambda n: jnp.sum(n(c, p) ** 2))(large)
+    assert np.all(gradient.output.amplitude == 0) and np.all(gradient.output.weight != 0)
+    assert trainable(large).output.amplitude is False and trainable(large).output.weight is True
+    assert count(large) == 3 * 5 + 5 + 5 * 5 + 5 + 5 * 2 + 2
 
 
 def test_matching_width():

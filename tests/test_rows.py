@@ -64,7 +64,7 @@ def test_sizes_of_terms_by_hand(residual, expected):
     problem = type("Here", (Waves,), {"residual": residual})()
     found = magnitudes(problem, None, None, *map(jnp.asarray, POINT))
     assert set(found) == {"residual"}
-    np.testing.assert_allclose(found["residual"], expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(sum(found["residual"].values()), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_sizes_of_terms_of_several_residuals_and_a_condition():
@@ -88,7 +88,7 @@ def test_sizes_of_terms_of_several_residuals_and_a_condition():
         found = magnitudes(problem, condition, None, *map(jnp.asarray, POINT))
         assert set(found) == set(sizes)
         for name, size in sizes.items():
-            np.testing.assert_allclose(found[name], size, rtol=1e-12)
+            np.testing.assert_allclose(sum(found[name].values()), size, rtol=1e-12)
 
 
 # Values and the Jacobian ------------------------------------------------------------------------------------
@@ -172,9 +172,14 @@ def test_values_and_the_jacobian_are_those_of_the_rows(mixed):
         return found, found
 
     slopes, expected = jax.jit(jax.jacfwd(plain, has_aux=True))(flat)
-    rows, jacobian = mixed.rows.jacobian(mixed.network, batch)
-    np.testing.assert_allclose(rows, in_order(expected), rtol=1e-11, atol=1e-14)
-    np.testing.assert_allclose(jacobian, in_order(slopes), rtol=1e-10, atol=1e-13)
+    rows, jacobian, balance = mixed.rows.jacobian(mixed.network, batch)
+    factors = {name: factor for term in TERMS for name, factor in zip(TERMS[term], balance[term], strict=True)}
+    balanced = {name: factors[name] * row for name, row in expected.items()}
+    np.testing.assert_allclose(rows, in_order(balanced), rtol=1e-11, atol=1e-14)
+    balanced = {name: factors[name] * slope for name, slope in slopes.items()}
+    np.testing.assert_allclose(jacobian, in_order(balanced), rtol=1e-10, atol=1e-12)
+    squares = [float(np.mean(np.sum(slope**2, axis=1))) for slope in balanced.values()]
+    assert min(factors.values()) == 1 and squares == pytest.approx([squares[0]] * 7, rel=1e-10)
     value, named = mixed.rows.value(mixed.network, batch)
     squares = {name: float(np.sum(row**2)) for name, row in expected.items()}
     assert len(squares) == 7 and named == pytest.approx(squares, rel=1e-11)
@@ -214,6 +219,7 @@ def test_a_residual_is_divided_by_its_own_size():
 
     problem = Constants()
     network = jax.tree.map(jnp.zeros_like, tiny(problem))
+    network = eqx.tree_at(lambda n: n.output.amplitude, network, jnp.ones(2))
     network = eqx.tree_at(lambda n: n.output.bias, network, jnp.array([1e-2, 1e2]))
     found = Rows(problem, 24, jnp.float64)
     plain = found.uniform(jax.random.key(1), found.points, found.unscaled(), None)
@@ -265,7 +271,7 @@ def sums() -> list[float]:
     assert all(count % len(jax.devices()) == 0 for count in found.points.values()), found.points
     scales = found.unscaled()
     batch = found.uniform(jax.random.key(1), {"interior": 12, "end": 6}, scales, None)
-    rows, jacobian = map(np.asarray, found.jacobian(network, batch))
+    rows, jacobian = map(np.asarray, found.jacobian(network, batch)[:2])
     drawn = found.draw(network, jax.random.key(0), scales)
     assert {name: len(part.x) for name, part in drawn.items()} == found.points
     return [found.value(network, batch)[0], rows @ rows, *(jacobian.T @ rows), *np.sum(jacobian**2, axis=0)]
@@ -295,7 +301,7 @@ def test_many_points_are_differentiated_in_chunks(monkeypatch):
     whole = found.jacobian(network, batch)
     monkeypatch.setattr(rows_module, "CHUNK", 3)
     chunks = Rows(problem, 24, jnp.float64).jacobian(network, batch)
-    for a, b in zip(whole, chunks, strict=True):
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(chunks), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
 
 
@@ -395,6 +401,14 @@ def test_rows_with_a_large_residual_are_taken_more_often():
     share = [np.mean(x > 0.9) for x in drawn]
     adapted = (1 - rows_module.UNIFORM_SHARE) * 10 / 10.9 + rows_module.UNIFORM_SHARE * 0.1
     assert abs(np.mean(share) - adapted) < 0.03
+
+
+def test_rows_taken_often_count_less():
+    """The expected sum of squares is the mean square over uniform points, 0.9 + 0.1 · 100²."""
+    found, network = Rows(Peak(), 256, jnp.float64), tiny(Peak())
+    drawn = (found.draw(network, jax.random.key(seed), found.unscaled()) for seed in range(40))
+    values = [found.value(network, batch)[0] for batch in drawn]
+    assert np.mean(values) == pytest.approx(1000.9, rel=0.02) and np.std(values) < 100
 
 
 @pytest.mark.parametrize("weight", [1.0, 7.0])
@@ -499,6 +513,43 @@ def test_a_condition_is_judged_by_the_size_inside():
     np.testing.assert_allclose(size, 40 / math.sqrt(30), rtol=0.2)
 
 
+def test_an_output_that_vanishes_is_not_judged_by_ever_less():
+    """Sizes that were 10 once count as 1e-5 at least, however small they become."""
+
+    class Fading(Amplitude):
+        def constrain(self, raw, A):
+            return raw
+
+    found, network = Rows(Fading(), 16, jnp.float64), tiny(Fading())
+    small = jax.tree.map(lambda leaf: 1e-3 * leaf, network)
+    before = {
+        name: eqx.tree_at(lambda s: s.largest, scale, np.array([10.0])) for name, scale in found.unscaled().items()
+    }
+    free, held = (found.scales(small, jax.random.key(0), scales)["zero"] for scales in (None, before))
+    theta = np.array([[1.0]])
+    assert free.at(found.problem.parameters, theta) < 1e-6 < held.at(found.problem.parameters, theta)
+    np.testing.assert_allclose(held.at(found.problem.parameters, theta), 10 * rows_module.SCALE_FLOOR)
+    assert held.largest == [10]
+
+
+def test_outputs_are_as_large_as_sources_ask():
+    class Sources(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box(a=(1, 2))
+        outputs = ("u", "v", "w")
+        conditions = (cl.Condition("end", lambda d: d.v - 4e3, on=cl.at(x=0), points=1),)
+
+        def constrain(self, raw):
+            return {"u": 0 * raw["u"] + 2, "v": 0 * raw["v"] - 5, "w": 0 * raw["w"] + 1}
+
+        def residual(self, d, a):
+            return {"first": d.u + 1e6, "second": d.v - d.w, "third": 3 * d.w - 27}
+
+    found = Rows(Sources(), 16, jnp.float64)
+    # u is 2 where 1e6 is asked for, v on its end 5 in place of 4e3, w 3 in place of 27; a tenth of each, at least 1.
+    np.testing.assert_allclose(found.amplitudes(tiny(Sources()), jax.random.key(0)), [5e4, 80, 1])
+
+
 @pytest.mark.parametrize("which", ["zero", "not finite inside", "infinite without u", "not finite anywhere"])
 def test_scales_are_finite(which):
     class Odd(cl.Problem):
@@ -542,3 +593,4 @@ def test_any_number_of_parameters(count):
     assert np.isfinite(found.value(network, batch)[0])
     size = scales["interior"].at(problem.parameters, problem.parameters.sample(50, jax.random.key(2)))
     assert size.shape == (50, 1) and 0.1 < size.min() <= size.max() < 1e3
+    assert len(scales["interior"].coefficients) == 1 + count + count * (count + 1) // 2

@@ -10,9 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from small import Decay
 
 import clpinn as cl
@@ -462,8 +465,9 @@ def test_every_method_under_natural(method, tmp_path):
     history = lines(tmp_path / "history.jsonl")
     assert [row["step"] for row in history] == list(range(VALIDATION_STEPS, 41, VALIDATION_STEPS))
     assert all(np.isfinite(row["validation"]) and row["stage"] == "natural" for row in history)
-    assert metrics["validation"] == history[-1]["validation"] < 0.01  # a network at its start has about 1
+    assert metrics["validation"] == history[-1]["validation"] < 0.1  # a network at its start has about 1
     assert all(set(row["terms"]) == {"residual", "start"} for row in history)
+    assert all(row["loss"] == pytest.approx(sum(row["terms"].values())) for row in history)
     assert metrics["active"] == (0 if method == "free" else 4 if method == "uni" else metrics["active"])
     events = lines(tmp_path / "events.jsonl")
     assert (metrics["queries"] > 0) == searching == bool(events)
@@ -496,6 +500,54 @@ def test_outputs_and_conditions_of_very_different_size_are_all_learned(tmp_path)
     )
     metrics = train(problem, chosen, tmp_path).metrics
     assert metrics["outputs"]["u"]["rel_l2_macro"] < 0.05 and metrics["outputs"]["w"]["rel_l2_macro"] < 0.06
+
+
+@pytest.mark.parametrize("size", [1e6, 0.0])
+def test_an_output_of_any_size_is_learned_beside_another(tmp_path, size):
+    """u of size 1, w of size 1e6 or zero: nothing but the equations says so."""
+
+    class Sizes(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box(a=(1, 2))
+        outputs = ("u", "w")
+        conditions = (cl.Condition("ends", lambda d: {"u": d.u, "w": d.w}, on=cl.boundary("x"), points=2),)
+        candidates = parameters.grid(a=3)
+        evaluation = coordinates.grid(x=51)
+
+        def residual(self, d, x, a):
+            return {"first": d.u_xx + 4 * a * jnp.cos(2 * x), "second": d.w_xx + 8 * size}
+
+        def reference(self, x, a):
+            bump = np.cos(2 * x) - 1 + x * (1 - np.cos(2))
+            return {"u": a * bump, "w": 4 * size * x * (1 - x) + 0 * a}
+
+    options = ["network.width=10", "network.depth=2", "natural.rows=128", "steps=200"]
+    metrics = train(Sizes(), override(natural(Sizes()), options), tmp_path).metrics
+    assert metrics["outputs"]["u"]["rel_l2_macro"] < 0.05
+    assert metrics["outputs"]["w"]["max_abs"] < 0.05 * (size or 1)
+
+
+@pytest.mark.parametrize("size", [1e-4, 0.5, 1e5])
+def test_a_new_amplitude_changes_no_function(size):
+    """Neither the network's nor that of a step along its momentum."""
+    with jax.enable_x64(True):
+        chosen = Trainer(Decay(), natural_for())
+        state = chosen.init()
+        network = eqx.tree_at(lambda n: n.output.weight, state.network, size * state.network.output.weight)
+        optimizer, scales = state.natural
+        phi = np.linspace(-1e-5, 1e-5, optimizer.momentum.size) * size
+        phi[-1] = 0  # the amplitude's own
+        state = dataclasses.replace(state, network=network, natural=(optimizer._replace(momentum=phi), scales))
+        after = chosen._rescaled(state)
+        inputs = jnp.full(Decay().coordinates.feature_count, 0.3), jnp.full(Decay().parameters.feature_count, -0.7)
+        assert (after is state) == (size == 0.5)
+        np.testing.assert_allclose(after.network(*inputs), network(*inputs), rtol=1e-12)
+        norm = np.linalg.norm(after.network.output.weight)
+        assert norm == pytest.approx(1.0) or after is state
+        np.testing.assert_allclose(after.network.output.amplitude * norm, np.linalg.norm(network.output.weight))
+        step = ravel_pytree(network.output)[0].size
+        moved, wanted = after.natural[0].momentum[-step:], phi[-step:]
+        np.testing.assert_allclose(moved[:-1] * after.network.output.amplitude, wanted[:-1], rtol=1e-12)
 
 
 def test_two_runs_under_natural_are_bit_identical(tmp_path):
@@ -543,9 +595,9 @@ def rows_fail_at(monkeypatch, calls):
     real, count = Rows.jacobian, [0]
 
     def jacobian(self, *arguments):
-        rows, slopes = real(self, *arguments)
+        rows, *others = real(self, *arguments)
         count[0] += 1
-        return (rows * np.nan if calls(count[0]) else rows), slopes
+        return (rows * np.nan if calls(count[0]) else rows), *others
 
     monkeypatch.setattr(Rows, "jacobian", jacobian)
 
@@ -555,7 +607,7 @@ def test_a_failure_under_natural_is_survived(tmp_path, monkeypatch):
     said = []
     result = train(Decay(), natural_for("acr", "steps=30"), tmp_path, observer=Observer(message=said.append))
     assert result.outcome == "steps" and result.metrics["recoveries"] == 1 and result.metrics["steps"] == 30
-    assert "back to step 10, shorter steps" in said[0] and result.metrics["validation"] < 0.1
+    assert "back to step 10, shorter steps" in said[0] and result.metrics["validation"] < 0.3
     assert counters(tmp_path)["rate"] == 0.5
 
 
@@ -577,13 +629,15 @@ def counters(folder: Path) -> dict:
 
 def test_a_run_stops_at_a_validation_loss(tmp_path):
     result = train(Decay(), natural_for("free", "steps=400", "until=0.01"), tmp_path)
-    assert result.outcome == "finished" and result.metrics["steps"] < 400
+    assert result.outcome == "until" and result.metrics["steps"] < 400
     history = lines(tmp_path / "history.jsonl")
     assert history[-1]["validation"] == result.metrics["validation"] <= 0.01
     assert all(row["validation"] > 0.01 for row in history[:-1])
-    said = []
-    train(Decay(), natural_for(), tmp_path, resume=True, observer=Observer(message=said.append))
-    assert "Nothing is left to do" in said[0]
+    # It can go on from there to a smaller one.
+    smaller = result.metrics["validation"] / 4
+    further = train(Decay(), natural_for("free", f"until={smaller}"), tmp_path, resume=True)
+    assert further.outcome == "until" and further.metrics["validation"] <= smaller
+    assert further.metrics["steps"] > result.metrics["steps"]
 
 
 def test_without_bounds_a_run_ends_when_its_progress_does(tmp_path, monkeypatch):
@@ -620,6 +674,9 @@ def test_a_problem_without_parameters_under_natural(tmp_path):
         (lambda: natural_for("free", "precision=single"), "needs precision=double"),
         (lambda: natural_for("free", "natural.momentum=1"), "momentum in \\[0, 1\\)"),
         (lambda: natural_for("free", "natural.damping=0"), "damping above 0"),
+        (lambda: natural_for("free", "natural.rows=0"), "natural.rows must be at least 1"),
+        (lambda: natural_for("free", "natural.last_step=0"), "natural.last_step above 0"),
+        (lambda: natural_for("acr2-full"), "belong to Adam and L-BFGS"),
         (lambda: paper(Decay(), "free"), "or free with the natural optimiser"),
         (lambda: natural(Decay(), "sgd"), "Unknown method 'sgd'"),
     ],

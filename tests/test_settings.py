@@ -4,7 +4,7 @@ import pytest
 
 import clpinn as cl
 from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.settings import METHODS, SettingsError, from_dict, override, paper, scaled, to_dict
+from clpinn.settings import METHODS, SettingsError, from_dict, natural, override, paper, scaled, to_dict
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -63,6 +63,14 @@ def test_a_budget_keeps_the_number_of_events(budget):
 def test_a_problem_of_ones_own_has_room_for_its_corners():
     problem = load_problem("examples/channel.py:Channel")
     assert paper(problem, "acr").tasks.active >= 4
+
+
+def test_the_natural_preset_is_one_for_all_but_for_its_size():
+    chosen = {name: natural(BENCHMARKS[name]()) for name in BENCHMARKS}
+    widths = {name: (settings.network.width, settings.natural.rows) for name, settings in chosen.items()}
+    assert widths == dict.fromkeys(BENCHMARKS, (30, 1020)) | {"poisson_boltzmann": (50, 1700)}
+    same = {(s.tasks, dataclasses.replace(s.natural, rows=1), s.precision, s.network.depth) for s in chosen.values()}
+    assert len(same) == 1
 
 
 def test_override():

@@ -288,9 +288,9 @@ def _print_metrics(metrics: dict[str, Any], folder: Path) -> None:
         screen.print("The problem has no reference: residuals only.")
     screen.print(f"mean |residual| {figure(metrics['res_pde_macro'])}", highlight=False)
     if "outcome" in metrics:
-        line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s "
+        line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s"
         if metrics["method"] != "free":
-            line += f"{metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
+            line += f"; {metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
         screen.print(line, highlight=False)
     screen.print(Text(f"run: {folder}"))
 
@@ -314,7 +314,7 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def progress(self, state: Any, value: float, named: dict[str, float]) -> None:
+    def progress(self, state: Any, met: Any, named: dict[str, float]) -> None:
         settings, now = self.settings, time.monotonic()
         if now - self.last < (0.2 if self.live else 10):
             return
@@ -324,10 +324,10 @@ class Display:
         if settings.seconds:
             done = max(done, (now - self.started) / settings.seconds)
         parts = ", ".join(f"{name} {part:.1e}" for name, part in named.items())
-        text = f"{state.stage} {state.step}  loss {value:.2e} ({parts})"
+        text = f"{state.stage} {state.step}  loss {float(met.value):.2e} ({parts})"
         if state.natural:
-            text += f"  validation {state.validation:.2e}  damping {float(state.natural[0].damping):.0e}"
-            text += f"  rows {settings.natural.rows}"
+            text += f"  validation {state.validation:.2e}  step {met.length:.2g}"
+            text += f"  damping {float(state.natural[0].damping):.0e}  rows {settings.natural.rows}"
         if len(state.pool.thetas):
             text += f"  tasks {len(state.pool.active)}+{len(state.pool.replay)}"
         if self.newest:

@@ -202,14 +202,14 @@ class Box:
             raise DomainError(f"A sampler needs at least one point to draw, but got {count}.")
         if len(self) == 0:
             return np.zeros((count, 0))
-        generator = _generator(key)
+        numbers = generator(key)
         if sampler == "sobol":
-            engine = qmc.Sobol(len(self), scramble=True, rng=generator)
+            engine = qmc.Sobol(len(self), scramble=True, rng=numbers)
             unit = engine.random_base2(math.ceil(math.log2(count)))[:count]
         elif sampler == "latin":
-            unit = qmc.LatinHypercube(len(self), rng=generator).random(count)
+            unit = qmc.LatinHypercube(len(self), rng=numbers).random(count)
         elif sampler == "uniform":
-            unit = generator.random((count, len(self)))
+            unit = numbers.random((count, len(self)))
         elif sampler == "grid":
             side: int = round(count ** (1 / len(self)))
             if side ** len(self) != count:
@@ -228,7 +228,7 @@ class Box:
         return Box(**{name: axis for name, axis in self._axes.items() if name not in names})
 
 
-def _generator(key: jax.Array) -> np.random.Generator:
+def generator(key: jax.Array) -> np.random.Generator:
     """A NumPy generator driven by a JAX key."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
 

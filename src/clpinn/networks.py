@@ -5,7 +5,7 @@ Each takes arrays or jets, gives raw outputs of shape (outputs,), and exposes `s
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -35,11 +35,25 @@ class Linear(eqx.Module):
         return linear(h, self.weight, self.bias)
 
 
+class Output(Linear):
+    """An affine layer whose outputs are multiplied by given amplitudes, which are not trained."""
+
+    amplitude: Float[Array, " outputs"]
+
+    def __init__(self, inputs: int, outputs: int, key: Array, dtype: jnp.dtype):
+        super().__init__(inputs, outputs, key, dtype)
+        self.amplitude = jnp.ones((outputs,), dtype)
+
+    def __call__(self, h: T) -> T:
+        amplitude = jax.lax.stop_gradient(self.amplitude)
+        return linear(h, self.weight * amplitude, self.bias * amplitude)
+
+
 class FNN(eqx.Module):
     """A plain tanh network on coordinates and parameters side by side: inputs-(depth × width)-outputs."""
 
     hidden: tuple[Linear, ...]
-    output: Linear
+    output: Output
 
     def __init__(
         self,
@@ -54,7 +68,7 @@ class FNN(eqx.Module):
         keys = jax.random.split(key, depth + 1)
         sizes = [coordinates + parameters] + [width] * depth
         self.hidden = tuple(Linear(a, b, k, dtype) for a, b, k in zip(sizes, sizes[1:], keys))
-        self.output = Linear(width, outputs, keys[-1], dtype)
+        self.output = Output(width, outputs, keys[-1], dtype)
 
     def shared(self, coordinates: T, parameters: T) -> T:
         h = concatenate([coordinates, parameters])
@@ -76,7 +90,7 @@ class ParamFNN(eqx.Module):
     coordinate_branch: Linear
     parameter_branch: Linear
     trunk: tuple[Linear, ...]
-    output: Linear
+    output: Output
 
     def __init__(
         self,
@@ -93,7 +107,7 @@ class ParamFNN(eqx.Module):
         self.parameter_branch = Linear(parameters, width, keys[1], dtype)
         sizes = [2 * width] + [width] * depth
         self.trunk = tuple(Linear(a, b, k, dtype) for a, b, k in zip(sizes, sizes[1:], keys[2:]))
-        self.output = Linear(width, outputs, keys[-1], dtype)
+        self.output = Output(width, outputs, keys[-1], dtype)
 
     def shared(self, coordinates: T, parameters: T) -> T:
         branches = [tanh(self.coordinate_branch(coordinates)), tanh(self.parameter_branch(parameters))]
@@ -123,7 +137,17 @@ def build(
 
 def count(network: eqx.Module) -> int:
     """Number of trainable parameters."""
-    return sum(leaf.size for leaf in jax.tree.leaves(network))
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, trainable(network))))
+
+
+def trainable(network: eqx.Module) -> Any:
+    """True for the arrays that are trained, False for amplitudes."""
+
+    def chosen(part: Any) -> Any:
+        everything = jax.tree.map(lambda _: True, part)
+        return eqx.tree_at(lambda layer: layer.amplitude, everything, False) if isinstance(part, Output) else everything
+
+    return jax.tree.map(chosen, network, is_leaf=lambda part: isinstance(part, Output))
 
 
 def matching_width(parameters: int, make: Callable[[int], eqx.Module]) -> int:

@@ -164,11 +164,11 @@ def condition_residuals(
 
 def magnitudes(
     problem: Problem, condition: Condition | None, network: Network, x: Array, theta: Array
-) -> dict[str, Scalar]:
-    """How large the terms of each residual are at one point; of the equation's where `condition` is None.
+) -> dict[str, dict[str, Scalar]]:
+    """How large the terms of each residual are at one point, by output; of the equation's where `condition` is None.
 
-    What each derivative adds to a residual to first order, in absolute value, and what is left without any. Of
-    u_t + u u_x - f these are |u_t| + 2 |u u_x| + |f|.
+    What each output's derivatives add to a residual to first order, in absolute values, and by the name "" what is left
+    without any. Of u_t + u u_x - f these are u: |u_t| + 2 |u u_x| and "": |f|.
     """
     function, where, name = problem.residual, "residual", "residual"
     if condition is not None:
@@ -181,9 +181,11 @@ def magnitudes(
     slopes = jax.jacrev(equation)(at)
     without = equation(dict.fromkeys(at, zero))
     return {
-        residual: sum(
-            (jnp.abs(slope[key] * at[key]) for key in at), jnp.nan_to_num(jnp.abs(without[residual]), posinf=0.0)
-        )
+        residual: {
+            output: sum((jnp.abs(slope[key] * at[key]) for key in at if key[0] == output), zero)
+            for output in problem.outputs
+        }
+        | {"": jnp.nan_to_num(jnp.abs(without[residual]), posinf=0.0)}
         for residual, slope in slopes.items()
     }
 

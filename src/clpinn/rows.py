@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
-from clpinn.domain import Box, Points
+from clpinn.domain import Box, Points, generator
 from clpinn.loss import measured_rows, terms
 from clpinn.networks import FNN, build
 from clpinn.problem import Condition, Data, Problem, magnitudes, values
@@ -33,8 +33,10 @@ UNIFORM_SHARE = 0.5
 """Share of the points taken without regard to their residual."""
 SCALE_TASKS, SCALE_POINTS = 64, 64
 """Thetas and points an estimate of the residuals' scale is made of."""
-SCALE_RANGE = 1e-3
-"""A task is never counted as smaller than this, relative to the largest."""
+SCALE_RANGE, SCALE_FLOOR = 1e-3, 1e-6
+"""A task is never counted as smaller than this, relative to the largest; nothing ever is, relative to what it was."""
+BALANCE_RANGE = 1e-12
+"""The smallest mean square of a residual's derivatives that is balanced, relative to the largest."""
 CHUNK = 256
 """Rows differentiated at once on a device."""
 
@@ -52,17 +54,18 @@ class Scale(eqx.Module):
 
     coefficients: Float[np.ndarray, "features residuals"]
     limits: Float[np.ndarray, "2 residuals"]
+    largest: Float[np.ndarray, " residuals"]
+    """The largest size met in the run."""
 
     def at(self, box: Box, thetas: Points) -> Float[np.ndarray, "thetas residuals"]:
         return np.exp(np.clip(_features(box, thetas) @ self.coefficients, *self.limits))
 
 
 def _features(box: Box, thetas: Points) -> np.ndarray:
-    """1, and the scaled parameters with their products of two (without products where there are many parameters)."""
+    """1, and the scaled parameters with their products of two."""
     unit = [2 * axis.to_unit(thetas[:, i]) - 1 for i, axis in enumerate(box.axes)]
     products = [a * b for i, a in enumerate(unit) for b in unit[: i + 1]]
-    columns = [np.ones(len(thetas)), *unit, *products]
-    return np.stack(columns[: SCALE_TASKS // 2], axis=1)
+    return np.stack([np.ones(len(thetas)), *unit, *products], axis=1)
 
 
 @dataclass(frozen=True)
@@ -83,18 +86,20 @@ class Rows:
         self._conditions = {c.name: c for c in problem.conditions if isinstance(c, Condition)}
         self._mesh = Mesh(np.array(jax.devices()), ("rows",))
         x, theta = np.zeros(len(problem.coordinates)), np.zeros(len(problem.parameters))
+        shape = build(FNN, problem, 1, 1, jax.random.key(0))  # stands in for a network where only names are asked for
         self._names: dict[str, list[str]] = {}
         for name, function in self._functions.items():
             point = self._data[name][0] if name in self._data else x
-            self._names[name] = list(jax.eval_shape(function, _constant(problem), jnp.asarray(point), theta))
+            self._names[name] = list(jax.eval_shape(function, shape, jnp.asarray(point), theta))
         share = CONDITIONS_SHARE if len(self._functions) > 1 else 0.0
         others = max(1, len(self._functions) - 1)
         wanted = {name: rows * (1 - share if name == "interior" else share / others) for name in self._functions}
         self.points = {name: self.even(rows / len(self._names[name])) for name, rows in wanted.items()}
         self._residuals = jax.jit(self._sharded(self._scaled, PartitionSpec("rows")))
         self._values = jax.jit(self._sharded(self._sum, PartitionSpec()))
-        self._jacobians = jax.jit(self._sharded(self._differentiated, PartitionSpec("rows")))
-        self._magnitudes = {name: jax.jit(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in self._sizes().items()}
+        by_row = PartitionSpec("rows")
+        self._jacobians = jax.jit(self._sharded(self._differentiated, (by_row, by_row, PartitionSpec())))
+        self._magnitudes = {name: jax.jit(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in self._sizes_at().items()}
 
     def even(self, points: float) -> int:
         """A number of points that every device gets the same share of, in whole chunks."""
@@ -123,13 +128,13 @@ class Rows:
         if pool is None:
             return self.problem.parameters.sample(count, key, "uniform")
         # Shuffled: the points of a boundary come face by face, and every task is to see all faces.
-        taken = _stratified(pool.shares, count, _uniform(key, count))
-        return pool.thetas[taken[np.argsort(_uniform(jax.random.fold_in(key, 1), count))]]
+        taken = _stratified(pool.shares, count, generator(key).random(count))
+        return pool.thetas[taken[np.argsort(generator(jax.random.fold_in(key, 1)).random(count))]]
 
     def _positions(self, name: str, key: Array, count: int) -> Points:
         if name in self._data:
             rows = self._data[name]
-            return rows[(_uniform(key, count) * len(rows)).astype(int)]
+            return rows[(generator(key).random(count) * len(rows)).astype(int)]
         if name == "interior":
             return self.problem.coordinates.sample(count, key, "uniform")
         drawn = self._conditions[name].on.sample(self.problem.coordinates, count, key, "uniform")
@@ -142,60 +147,94 @@ class Rows:
         candidates = self.uniform(draw_key, many, scales, pool)
         found = jax.tree.map(np.asarray, self._residuals(network, candidates))
         batch = {}
-        for (name, count), start in zip(self.points.items(), _uniform(take_key, len(self.points)), strict=True):
+        for (name, count), start in zip(self.points.items(), generator(take_key).random(len(self.points)), strict=True):
             size = np.nan_to_num(np.linalg.norm(found[name], axis=1), posinf=0.0)
             share = UNIFORM_SHARE / len(size) + (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)
             taken = _stratified(share, count, start)
             part = jax.tree.map(lambda array, taken=taken: array[taken], candidates[name])
-            batch[name] = eqx.tree_at(lambda b: b.scale, part, part.scale * math.sqrt(CANDIDATES))
+            # What is taken often counts less each time: the expected sum of squares is that of uniform points.
+            count_as = 1 / np.sqrt(count * share[taken])
+            batch[name] = eqx.tree_at(lambda b: b.scale, part, part.scale * count_as[:, None])
         return batch
 
     # The common scale --------------------------------------------------------------------------------------------
 
     def unscaled(self) -> dict[str, Scale]:
-        """Scales of one."""
+        """Scales of one, before anything was measured."""
         count = _features(self.problem.parameters, self.problem.parameters.corners()).shape[1]
         return {
-            name: Scale(np.zeros((count, len(names))), np.zeros((2, len(names)))) for name, names in self._names.items()
+            name: Scale(np.zeros((count, len(names))), np.zeros((2, len(names))), np.zeros(len(names)))
+            for name, names in self._names.items()
         }
 
-    def scales(self, network: Any, key: Array) -> dict[str, Scale]:
+    def scales(self, network: Any, key: Array, before: Mapping[str, Scale] | None = None) -> dict[str, Scale]:
         """The size of the terms of all residuals as the network has them now, measured inside the domain.
 
-        That of a condition is, too: u = 0 on the boundary is to be judged by how large u is elsewhere.
+        That of a condition is, too: u = 0 on the boundary is to be judged by how large u is elsewhere. `before` are
+        the scales until now.
         """
-        keys = jax.random.split(key)
+        before = before or self.unscaled()
+        theta_key, point_key = jax.random.split(key)
         box = self.problem.parameters
-        thetas = box.sample(SCALE_TASKS, keys[0], "uniform")
-        x = self.problem.coordinates.sample(SCALE_TASKS * SCALE_POINTS, keys[1], "uniform")
-        rows = jnp.asarray(x, self.dtype), jnp.asarray(np.repeat(thetas, SCALE_POINTS, axis=0), self.dtype)
+        tasks = max(SCALE_TASKS, 2 * len(next(iter(before.values())).coefficients))
+        thetas = box.sample(tasks, theta_key, "uniform")
+        inside = self._positions("interior", point_key, tasks * SCALE_POINTS)
         found = {}
-        for name, magnitude in self._magnitudes.items():
-            sizes = magnitude(network, *rows)
-            sizes = np.stack([np.asarray(sizes[key], float) for key in self._names[name]], axis=1)
-            # A condition need not be defined inside the domain: what is not finite does not count.
-            sizes = np.where(np.isfinite(sizes), sizes, np.nan).reshape(SCALE_TASKS, SCALE_POINTS, -1)
-            known = np.maximum(np.sum(~np.isnan(sizes), axis=1), 1)
-            square = np.nansum(sizes**2, axis=1) / known
-            high = np.max(square, axis=0)
-            high = np.where(high > 0, high, 1.0)
-            size = 0.5 * np.log(np.maximum(square, SCALE_RANGE**2 * high))
+        for name, names in self._names.items():
+            sizes = self._sizes(name, network, inside, thetas)
+            size = np.stack([sum(sizes[key].values()) for key in names], axis=1)
+            high = size.max(axis=0)
+            largest = np.maximum(high, before[name].largest)
+            floor = np.maximum(SCALE_RANGE * high, SCALE_FLOOR * largest)
+            size = np.log(np.maximum(size, np.where(floor > 0, floor, 1.0)))
             coefficients = np.linalg.lstsq(_features(box, thetas), size, rcond=None)[0]
-            found[name] = Scale(coefficients, np.stack([size.min(axis=0), size.max(axis=0)]))
+            found[name] = Scale(coefficients, np.stack([size.min(axis=0), size.max(axis=0)]), largest)
         return found
 
-    def _sizes(self) -> dict[str, Callable[..., dict[str, Array]]]:
+    def amplitudes(self, network: Any, key: Array) -> Float[np.ndarray, " outputs"]:
+        """What the outputs of a fresh network are to be multiplied by to be as large as their equations ask.
+
+        Where u'' = 1e6 meets a network of size one, that is some 1e6: sources over the terms with outputs, the largest
+        of all residuals. A solution is rougher than a fresh network, which lets it look too large: a tenth of it is
+        taken. Nothing is made smaller, as what starts small may grow.
+        """
+        found = dict.fromkeys(self.problem.outputs, 1.0)
+        for name in self._functions.keys() - self._data.keys():
+            theta_key, point_key, key = jax.random.split(key, 3)
+            thetas = self.problem.parameters.sample(SCALE_TASKS, theta_key, "uniform")
+            here = self._positions(name, point_key, SCALE_TASKS * SCALE_POINTS)
+            for parts in self._sizes(name, network, here, thetas).values():
+                source = float(np.median(parts.pop("")))
+                present = {output: float(np.median(part)) for output, part in parts.items() if np.median(part) > 0}
+                for output in present:
+                    found[output] = max(found[output], 0.1 * source / sum(present.values()))
+        return np.array(list(found.values()))
+
+    def _sizes(self, name: str, network: Any, x: Points, thetas: Points) -> dict[str, dict[str, np.ndarray]]:
+        """Root mean squares of the parts of a term's residuals, by residual and output, of each theta."""
+        theta = np.repeat(thetas, len(x) // len(thetas), axis=0)
+        found = self._magnitudes[name](network, jnp.asarray(x, self.dtype), jnp.asarray(theta, self.dtype))
+
+        def mean(part: Array) -> np.ndarray:
+            square = np.asarray(part, float).reshape(len(thetas), -1) ** 2
+            known = np.isfinite(square)  # a condition need not be defined inside the domain
+            return np.sqrt(np.sum(square, axis=1, where=known) / np.maximum(known.sum(axis=1), 1))
+
+        return jax.tree.map(mean, found)
+
+    def _sizes_at(self) -> dict[str, Callable[..., dict[str, dict[str, Array]]]]:
         """Sizes of the residuals' terms at one point, by term; of a measured output that output's own."""
         problem = self.problem
 
-        def of_data(data: Data) -> Callable[..., dict[str, Array]]:
-            def size(network: Any, x: Array, theta: Array) -> dict[str, Array]:
+        def of_data(data: Data) -> Callable[..., dict[str, dict[str, Array]]]:
+            def size(network: Any, x: Array, theta: Array) -> dict[str, dict[str, Array]]:
                 found = values(problem, network, x, theta)
-                return {f"{data.name}_{output}": jnp.abs(found[output]) for output in data.values}
+                zero = dict.fromkeys(("", *problem.outputs), jnp.zeros_like(x[0]))
+                return {f"{data.name}_{output}": zero | {output: jnp.abs(found[output])} for output in data.values}
 
             return size
 
-        def of_equation(condition: Condition | None) -> Callable[..., dict[str, Array]]:
+        def of_equation(condition: Condition | None) -> Callable[..., dict[str, dict[str, Array]]]:
             return lambda network, x, theta: magnitudes(problem, condition, network, x, theta)
 
         found = {name: of_equation(self._conditions.get(name)) for name in self._functions if name not in self._data}
@@ -210,8 +249,12 @@ class Rows:
 
     def jacobian(
         self, network: Any, batch: Mapping[str, Batch]
-    ) -> tuple[Float[Array, " rows"], Float[Array, "rows parameters"]]:
-        """All rows of a batch and their derivatives with respect to the network's flattened arrays."""
+    ) -> tuple[Float[Array, " rows"], Float[Array, "rows parameters"], dict[str, Float[Array, " residuals"]]]:
+        """All rows of a batch and their derivatives with respect to the network's flattened arrays, balanced.
+
+        Balanced: the rows of each residual are multiplied by one factor, so that their derivatives have the same mean
+        square. The factors, by term, are given too.
+        """
         return self._jacobians(network, dict(batch))
 
     def task_losses(self, network: Any, thetas: Points, key: Array, scales: Mapping[str, Scale]) -> np.ndarray:
@@ -225,7 +268,7 @@ class Rows:
             losses.append(self.value(network, here)[0])
         return np.array(losses)
 
-    def _sharded(self, function: Callable, out: PartitionSpec) -> Callable:
+    def _sharded(self, function: Callable, out: Any) -> Callable:
         """The function on every device, each with its share of the points."""
         split = (PartitionSpec(), PartitionSpec("rows"))
         return jax.shard_map(function, mesh=self._mesh, in_specs=split, out_specs=out, check_vma=False)
@@ -248,9 +291,9 @@ class Rows:
                 named[key] = named.get(key, 0.0) + part  # two terms may use the same name
         return jax.lax.psum(named, "rows")
 
-    def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[Array, Array]:
+    def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[Array, Array, dict[str, Array]]:
         flat, unflatten = ravel_pytree(network)
-        rows, jacobians = [], []
+        rows, jacobians, squares = {}, {}, {}
         for name, part in batch.items():
 
             def one(point: Batch, name=name) -> tuple[Array, Array]:
@@ -259,20 +302,16 @@ class Rows:
                 )
                 return row, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(len(row), dtype=row.dtype))
 
-            row, jacobian = jax.lax.map(one, part, batch_size=min(CHUNK, len(part.x)))
-            rows.append(row.reshape(-1))
-            jacobians.append(jacobian.reshape(-1, len(flat)))
-        return jnp.concatenate(rows), jnp.concatenate(jacobians)
-
-
-def _constant(problem: Problem) -> Callable[[Any, Any], Any]:
-    """A stand-in for a network where only shapes are asked for."""
-    return build(FNN, problem, 1, 1, jax.random.key(0))
-
-
-def _uniform(key: Array, count: int) -> np.ndarray:
-    """Numbers between 0 and 1, drawn on the host."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist()).random(count)
+            rows[name], jacobians[name] = jax.lax.map(one, part, batch_size=min(CHUNK, len(part.x)))
+            squares[name] = jax.lax.pmean(jnp.mean(jnp.sum(jacobians[name] ** 2, axis=2), axis=0), "rows")
+        largest = jnp.max(jnp.concatenate(list(squares.values())))
+        balance = {
+            name: jnp.where(largest > 0, jnp.sqrt(largest / jnp.maximum(square, BALANCE_RANGE * largest)), 1.0)
+            for name, square in squares.items()
+        }
+        row = [(rows[name] * balance[name]).reshape(-1) for name in batch]
+        jacobian = [(jacobians[name] * balance[name][:, None]).reshape(-1, len(flat)) for name in batch]
+        return jnp.concatenate(row), jnp.concatenate(jacobian), balance
 
 
 def _stratified(shares: np.ndarray, count: int, offsets: float | np.ndarray) -> np.ndarray:

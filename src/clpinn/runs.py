@@ -30,6 +30,7 @@ import numpy as np
 from clpinn import checkpoint
 from clpinn.errors import ClpinnError
 from clpinn.evaluate import Metrics, evaluate
+from clpinn.optimizers import Step
 from clpinn.problem import Problem, validate
 from clpinn.problems import load_problem
 from clpinn.references import Progress
@@ -48,7 +49,7 @@ class RunError(ClpinnError):
 class Observer:
     """Who watches a run: a display, or nobody."""
 
-    progress: Callable[[State, float, dict[str, float]], None] = lambda *_: None
+    progress: Callable[[State, Step, dict[str, float]], None] = lambda *_: None
     event: Callable[[dict[str, Any]], None] = lambda _: None
     message: Callable[[str], None] = lambda _: None
     evaluation: Progress | None = None
@@ -80,8 +81,8 @@ def train(
     """Train a problem with these settings in the directory `out`, which must be empty or new unless `resume`.
 
     `name` is how the command line calls the problem. With `resume`, a run goes on where its last checkpoint was, with
-    the settings it was started with (only `steps` and `seconds` may be given anew); one without a checkpoint starts, a
-    finished one is left as it is.
+    the settings it was started with (only `steps`, `seconds` and `until` may be given anew); one without a checkpoint
+    starts, a finished one is left as it is.
     """
     validate(problem)
     observer = observer or Observer()
@@ -91,7 +92,7 @@ def train(
         settings = _same_run(folder, problem, name, settings)
         if (folder / "metrics.json").exists():
             metrics = json.loads((folder / "metrics.json").read_text())
-            if metrics["outcome"] not in ("stopped", "time", "steps"):
+            if metrics["outcome"] not in ("stopped", "time", "steps", "until"):
                 observer.message(f"The run in {folder} has ended ({metrics['outcome']}). Nothing is left to do.")
                 return Result(problem, load_network(folder, problem), metrics, folder)
     elif folder.exists() and any(folder.iterdir()):
@@ -319,7 +320,7 @@ def _metrics(
         "seed": settings.seed,
         "outcome": outcome,
         "steps": state.step,
-        "lbfgs_steps": 0 if state.stage in ("adam", "natural") or trainer.rows else state.stage_step,
+        "lbfgs_steps": 0 if state.stage == "adam" or trainer.rows else state.stage_step,
         "lbfgs_evaluations": state.evaluations,
         "recoveries": state.recoveries,
         "wall_seconds": elapsed,

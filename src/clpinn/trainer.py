@@ -17,10 +17,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from clpinn.domain import Axis, Box, Points
 from clpinn.loss import Collocation, Loss, Tasks
-from clpinn.networks import FNN, ParamFNN, build
+from clpinn.networks import FNN, ParamFNN, build, trainable
+from clpinn.optimizers import Step
 from clpinn.optimizers.adam import Adam
 from clpinn.optimizers.lbfgs import LBFGS
 from clpinn.optimizers.natural import Natural
@@ -35,10 +37,12 @@ ADAM, LBFGS_STAGE, NATURAL, DONE = "adam", "lbfgs", "natural", "done"
 VALIDATION_THETAS = 16
 SNAPSHOT_STEPS = 100
 RECOVERIES = 5
-# Of the natural stage: steps from one validation, or one estimate of the residuals' scale, to the next; the points of a
-# validation; steps without a fifth less validation loss after which the steps become shorter, and how short at last.
-VALIDATION_STEPS, SCALE_STEPS, VALIDATION_POINTS = 10, 25, 4096
+# Of the natural stage: steps from one validation to the next, and its points; steps without a fifth less validation
+# loss after which the steps become shorter, and how short at last.
+VALIDATION_STEPS, VALIDATION_POINTS = 10, 4096
 PATIENCE, SHORTEST = 100, 1 / 16
+AMPLITUDE_RANGE, TINY = 0.01, 1e-6
+"""Norms of an output's weights, or one over them, at which its amplitude is changed; by no more than this at once."""
 EVENTS_UNTIL = 0.7
 """No events after this share of a bounded run."""
 
@@ -117,7 +121,7 @@ class Callbacks:
     history: Callable[[dict[str, Any]], None] = _nothing
     event: Callable[[dict[str, Any], Any], None] = _nothing
     """Gets the event as plain values, and the network at that moment."""
-    progress: Callable[[State, float, dict[str, float]], None] = _nothing
+    progress: Callable[[State, Step, dict[str, float]], None] = _nothing
     save: Callable[[State], None] = _nothing
     """Called after every step; decides itself when to write."""
     probe: Callable[[Any], dict[str, float]] | None = None
@@ -174,8 +178,8 @@ class Trainer:
         if self.rows is None and (settings.tasks.selector == "free" or settings.until is not None):
             what = "until" if settings.until is not None else "tasks.selector=free"
             raise SettingsError(f"{what} needs the natural optimiser. Use optimizer=natural, or leave it out.")
-        if self.rows is not None and settings.precision != "double":
-            raise SettingsError("The natural optimiser needs precision=double: single is not enough for its kernel.")
+        if self.rows is not None:
+            self._check_natural()
         tasks = settings.tasks
         initial = np.zeros((0, len(self.box)))
         if tasks.selector != "free":
@@ -199,13 +203,27 @@ class Trainer:
             displaced=np.zeros((0, len(self.problem.parameters) + 2)),
         )
 
+    def _check_natural(self) -> None:
+        settings, natural = self.settings, self.settings.natural
+        if settings.precision != "double":
+            raise SettingsError("The natural optimiser needs precision=double: single is not enough for its kernel.")
+        if settings.adam.decay != "none" or settings.lbfgs.freeze:
+            raise SettingsError(
+                "Decay and freezing (acr2-full) belong to Adam and L-BFGS, and natural has neither. Use "
+                "optimizer=adam-lbfgs, or acr2."
+            )
+        if natural.rows < 1 or not 0 < natural.last_step <= 1:
+            raise SettingsError(
+                f"natural.rows must be at least 1 and natural.last_step above 0 and at most 1, but got {natural.rows} "
+                f"and {natural.last_step}."
+            )
+
     def _optimizer_states(self, network: Any) -> dict[str, Any]:
         """The optimisers' states at the start, empty for those that the run does not use."""
         if self.rows is not None:
-            scales = self.rows.scales(network, jax.random.fold_in(self._batch_key, 0))
-            return {"adam": (), "lbfgs": (), "natural": (self.natural.init(network), scales)}
+            return {"adam": (), "lbfgs": (), "natural": (self.natural.init(network), self.rows.unscaled())}
         lbfgs = self.lbfgs.init(self._trainable(network, LBFGS_STAGE)[0])
-        return {"adam": self.adam.init(network), "lbfgs": lbfgs, "natural": ()}
+        return {"adam": self.adam.init(self._trainable(network, ADAM)[0]), "lbfgs": lbfgs, "natural": ()}
 
     def _priors(self, thetas: Points) -> np.ndarray:
         """f_prior of each theta."""
@@ -222,6 +240,8 @@ class Trainer:
         every = max(1, min(100, (settings.adam.steps + settings.lbfgs.steps) // 100))
         if self.rows is not None:
             every = VALIDATION_STEPS
+        if state.stage == NATURAL and state.step == 0:
+            state = self._validated(self._amplified(state))
         objective = self._objective(state)
         good = state
         while True:
@@ -231,6 +251,8 @@ class Trainer:
                 objective, good = self._objective(state), state
             if state.stage == DONE:
                 return state, "finished"
+            if settings.until is not None and state.validation <= settings.until:
+                return state, "until"
             if settings.steps is not None and state.step >= settings.steps:
                 return state, "steps"
             reason = callbacks.stop()
@@ -256,15 +278,15 @@ class Trainer:
             if met.finished:
                 callbacks.message(f"L-BFGS stopped after {state.stage_step} steps: {met.reason}.")
                 state = replace(state, stage=DONE)
-            if state.stage == NATURAL:
-                state = self._validated(state)
+            if state.stage == NATURAL and state.step % VALIDATION_STEPS == 0:
+                state = self._validated(self._rescaled(state))
             named = {name: float(part) for name, part in objective.named.items()}
             if self._event_due(state, done):
                 state = self._event(state, callbacks)
                 objective, good = self._objective(state), state
             elif state.stage_step % SNAPSHOT_STEPS == 0:
                 good = state
-            callbacks.progress(state, value, named)
+            callbacks.progress(state, met, named)
             if state.step % every == 0:
                 callbacks.history(self._history(state, value, named, callbacks))
             callbacks.save(state)
@@ -277,13 +299,11 @@ class Trainer:
     def _staged(self, state: State, done: float) -> State:
         """The state in the stage it is due for."""
         settings = self.settings
-        if state.stage == NATURAL:
-            if settings.until is not None and state.validation <= settings.until:
+        unbounded = settings.steps is None and settings.seconds is None
+        if state.stage == NATURAL and unbounded and state.step - state.best_step >= PATIENCE:
+            if state.rate <= SHORTEST:
                 return replace(state, stage=DONE)
-            if settings.steps is None and settings.seconds is None and state.step - state.best_step >= PATIENCE:
-                if state.rate <= SHORTEST:
-                    return replace(state, stage=DONE)
-                return replace(state, rate=state.rate / 2, best=state.validation, best_step=state.step)
+            return replace(state, rate=state.rate / 2, best=state.validation, best_step=state.step)
         half_time = settings.seconds is not None and done > 0.5
         if state.stage == ADAM and (state.stage_step >= settings.adam.steps or half_time):
             state = replace(state, stage=LBFGS_STAGE, stage_step=0)
@@ -313,28 +333,58 @@ class Trainer:
         assert self.rows is not None
         optimizer, scales = state.natural
         # Other batches after a failure: the old one would fail again.
-        key = jax.random.fold_in(jax.random.fold_in(self._batch_key, state.recoveries), state.step + 1)
-        if state.step % SCALE_STEPS == 0:
-            scales = self.rows.scales(state.network, key)
+        key = jax.random.fold_in(jax.random.fold_in(self._batch_key, state.recoveries), state.step)
         objective.draw(state.network, key, scales)
         largest = state.rate * min(state.limit, self.settings.natural.last_step**done)
         network, optimizer, met = self.natural.step(objective, state.network, optimizer, largest)
+        if math.isfinite(float(met.value)):
+            met = met._replace(value=sum(objective.named.values()))  # as it was before the rows were balanced
         state = replace(state, network=network, natural=(optimizer, scales))
         return replace(state, step=state.step + 1, stage_step=state.stage_step + 1), met
 
-    def _validated(self, state: State) -> State:
-        """The state with a new validation loss, where one is due: over the whole box, on points of its own."""
-        if state.step % VALIDATION_STEPS:
-            return state
+    def _amplified(self, state: State) -> State:
+        """The state before its first step, with outputs of the size that the equations ask for."""
         assert self.rows is not None
+        amplitude = jnp.asarray(self.rows.amplitudes(state.network, self._validation_key), self.dtype)
+        return replace(state, network=eqx.tree_at(lambda n: n.output.amplitude, state.network, amplitude))
+
+    def _rescaled(self, state: State) -> State:
+        """The same functions, with an amplitude of its own size for an output that has become far smaller or larger.
+
+        Steps are measured in the network's weights, and such an output asks for steps of quite another size.
+        """
+        output, (optimizer, scales) = state.network.output, state.natural
+        size = jnp.linalg.norm(output.weight, axis=0)
+        factor = jnp.where((size < AMPLITUDE_RANGE) | (size > 1 / AMPLITUDE_RANGE), jnp.maximum(size, TINY), 1.0)
+        if jnp.all(factor == 1):
+            return state
+        _, unflatten = ravel_pytree(state.network)
+        momentum = unflatten(jnp.asarray(optimizer.momentum))
+
+        def divided(network: Any) -> Any:
+            return eqx.tree_at(
+                lambda n: (n.output.weight, n.output.bias),
+                network,
+                (network.output.weight / factor, network.output.bias / factor),
+            )
+
+        network = eqx.tree_at(lambda n: n.output.amplitude, divided(state.network), output.amplitude * factor)
+        optimizer = optimizer._replace(momentum=np.asarray(ravel_pytree(divided(momentum))[0]))
+        return replace(state, network=network, natural=(optimizer, scales))
+
+    def _validated(self, state: State) -> State:
+        """The state with new scales and a new validation loss: over the whole box, on points of its own."""
+        assert self.rows is not None
+        optimizer, scales = state.natural
         with self.timing.measure("validation"):
+            scales = self.rows.scales(state.network, jax.random.fold_in(self._validation_key, state.step), scales)
             points = dict.fromkeys(self.rows.points, self.rows.even(VALIDATION_POINTS))
-            batch = self.rows.uniform(self._validation_key, points, state.natural[1], None)
+            batch = self.rows.uniform(self._validation_key, points, scales, None)
             validation = self.rows.value(state.network, batch)[0]
         # A batch's own value cannot tell whether the step went too far for all the other rows; this can.
         worse = validation > 2 * state.validation
         limit = max(state.limit / 2, SHORTEST) if worse else min(1.2 * state.limit, 1.0)
-        state = replace(state, validation=validation, limit=limit)
+        state = replace(state, natural=(optimizer, scales), validation=validation, limit=limit)
         if not validation > 0.8 * state.best:
             state = replace(state, best=validation, best_step=state.step)
         return state
@@ -357,18 +407,18 @@ class Trainer:
         """The last good state with half the learning rate or longest step, or with L-BFGS' memory cleared."""
         good = replace(good, recoveries=good.recoveries + 1)
         if good.stage == NATURAL:
-            return replace(good, rate=good.rate / 2, **self._optimizer_states(good.network))
+            return replace(good, rate=good.rate / 2, natural=(self.natural.init(good.network), good.natural[1]))
         if good.stage == ADAM:
             return replace(good, rate=good.rate / 2)
         return replace(good, lbfgs=self.lbfgs.init(self._trainable(good.network, LBFGS_STAGE)[0]))
 
     def _trainable(self, network: Any, stage: str) -> tuple[Any, Any]:
         """The network's arrays that a stage trains, and the others."""
+        chosen = trainable(network)
         if stage == LBFGS_STAGE and self.settings.lbfgs.freeze:
-            everything = jax.tree.map(lambda _: True, network)
             branch = jax.tree.map(lambda _: False, network.parameter_branch)
-            return eqx.partition(network, eqx.tree_at(lambda n: n.parameter_branch, everything, branch))
-        return eqx.partition(network, eqx.is_array)
+            chosen = eqx.tree_at(lambda n: n.parameter_branch, chosen, branch)
+        return eqx.partition(network, chosen)
 
     def _objective(self, state: State) -> "_Objective | _Batches":
         """The objective of a stage on the tasks and weights of a state."""
@@ -409,6 +459,7 @@ class Trainer:
     def _event(self, state: State, callbacks: Callbacks) -> State:
         """Select a task, move tasks, update weights."""
         number = state.events + 1
+        state = replace(state, events=number, event_step=state.step, event_validation=state.validation)
         inside = self.timing.seconds.get("queries", 0.0)
         with self.timing.measure("selection"):
             found = self.selector.select(
@@ -420,7 +471,7 @@ class Trainer:
                 jax.random.fold_in(self._task_key, number),
             )
             if found is None and isinstance(self.weighting, Equal):
-                return replace(state, events=number, event_step=state.step, event_validation=state.validation)
+                return state
             if found is None:
                 found = self._losses_only(state)
         # Selection is what the event took besides the queries.
@@ -447,9 +498,6 @@ class Trainer:
             losses=losses,
             displaced=np.concatenate([state.displaced, *(row[None] for row in displaced)]),
             queries=queries,
-            events=number,
-            event_step=state.step,
-            event_validation=state.validation,
         )
 
     def _query(self, state: State, thetas: Points) -> np.ndarray:
@@ -480,11 +528,17 @@ class _Batches:
         self.batch = self.rows.draw(network, key, scales, self.pool)
 
     def value(self, parameters: Any) -> float:
-        value, self.named = self.rows.value(parameters, self.batch)
-        return value
+        return self.rows.value(parameters, self.batch)[0]
 
     def jacobian(self, parameters: Any) -> tuple[jax.Array, jax.Array]:
-        return self.rows.jacobian(parameters, self.batch)
+        """Balances the batch, after its value has been noted."""
+        self.named = self.rows.value(parameters, self.batch)[1]
+        rows, jacobian, balance = self.rows.jacobian(parameters, self.batch)
+        self.batch = {
+            name: eqx.tree_at(lambda b: b.scale, part, part.scale * np.asarray(balance[name]))
+            for name, part in self.batch.items()
+        }
+        return rows, jacobian
 
 
 class _Objective:
@@ -509,7 +563,7 @@ def _decayed(network: Any, value: Any, gradient: Any, what: str, rate: float) ->
     """The penalty rate/2 ‖weights‖² on the parameter branch, or on the whole network."""
     if what == "none":
         return value, gradient
-    part = network if what == "global" else network.parameter_branch
+    part = eqx.filter(network, trainable(network)) if what == "global" else network.parameter_branch
     penalty = rate / 2 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(part))
     if what == "global":
         return value + penalty, jax.tree.map(lambda g, w: g + rate * w, gradient, network)
