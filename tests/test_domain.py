@@ -35,7 +35,7 @@ def test_grid_runs_last_axis_fastest():
     assert grid.points.tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
 
 
-@pytest.mark.parametrize("sampler", ["sobol", "latin", "uniform"])
+@pytest.mark.parametrize("sampler", ["sobol", "latin", "uniform", "chebyshev"])
 def test_samplers_fill_the_box_and_follow_the_key(sampler):
     points = BOX.sample(300, KEY, sampler)
     assert points.shape == (300, 3) and points.dtype == np.float64
@@ -45,7 +45,15 @@ def test_samplers_fill_the_box_and_follow_the_key(sampler):
     # Half of the points lie below the middle of each axis, on its own scale.
     middle = [axis.from_unit(np.array(0.5)) for axis in BOX.axes]
     below = (points < middle).mean(axis=0)
-    assert np.all(np.abs(below - 0.5) < (0.01 if sampler != "uniform" else 0.12))
+    assert np.all(np.abs(below - 0.5) < (0.01 if sampler in ("sobol", "latin") else 0.12))
+
+
+def test_chebyshev_points_are_denser_towards_the_ends():
+    """By the density 1 / (π sqrt(x (1 - x))): a share arccos(0.8) / π in each of the outer tenths."""
+    points = cl.Box(x=(0, 1)).sample(20_000, KEY, "chebyshev")[:, 0]
+    for outer in (points < 0.1, points > 0.9):
+        assert np.mean(outer) == pytest.approx(np.arccos(0.8) / np.pi, abs=0.01)
+    assert np.mean(np.abs(points - 0.5) < 0.05) == pytest.approx(0.0638, abs=0.006)
 
 
 def test_grid_sampler():

@@ -21,7 +21,7 @@ from clpinn import derivatives
 from clpinn.derivatives import Jet
 from clpinn.errors import DomainError, OutsideBoxWarning
 
-Sampler = Literal["sobol", "latin", "uniform", "grid"]
+Sampler = Literal["sobol", "latin", "uniform", "chebyshev", "grid"]
 Points = Float[np.ndarray, "points axes"]
 
 RESERVED = ("d", "raw", "self")
@@ -197,7 +197,10 @@ class Box:
         return Grid(**{name: axis.spaced(counts[name]) for name, axis in self._axes.items()})
 
     def sample(self, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
-        """`count` points in the box: scrambled Sobol, Latin hypercube, uniform random or a regular grid."""
+        """`count` points in the box: scrambled Sobol, Latin hypercube, uniform random, a regular grid, or chebyshev.
+
+        The last are random like uniform ones, but denser towards the ends of each axis, as Chebyshev's points are.
+        """
         if count < 1:
             raise DomainError(f"A sampler needs at least one point to draw, but got {count}.")
         if len(self) == 0:
@@ -210,6 +213,8 @@ class Box:
             unit = qmc.LatinHypercube(len(self), rng=numbers).random(count)
         elif sampler == "uniform":
             unit = numbers.random((count, len(self)))
+        elif sampler == "chebyshev":
+            unit = 0.5 - 0.5 * np.cos(np.pi * numbers.random((count, len(self))))
         elif sampler == "grid":
             side: int = round(count ** (1 / len(self)))
             if side ** len(self) != count:
@@ -219,7 +224,7 @@ class Box:
                 )
             return self.grid(**dict.fromkeys(self.names, side)).points
         else:
-            raise DomainError(f"Unknown sampler {sampler!r}. Use sobol, latin, uniform or grid.")
+            raise DomainError(f"Unknown sampler {sampler!r}. Use sobol, latin, uniform, chebyshev or grid.")
         return np.stack([axis.from_unit(unit[:, i]) for i, axis in enumerate(self.axes)], axis=1)
 
     def without(self, names: list[str]) -> "Box":

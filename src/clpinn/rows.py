@@ -125,8 +125,8 @@ class Rows:
         return batch
 
     def _thetas(self, key: Array, count: int, pool: Pool | None) -> Points:
-        if pool is None:
-            return self.problem.parameters.sample(count, key, "uniform")
+        if pool is None:  # a fit over an interval errs most at its ends
+            return self.problem.parameters.sample(count, key, "chebyshev")
         # Shuffled: the points of a boundary come face by face, and every task is to see all faces.
         taken = _stratified(pool.shares, count, generator(key).random(count))
         return pool.thetas[taken[np.argsort(generator(jax.random.fold_in(key, 1)).random(count))]]
