@@ -345,8 +345,9 @@ class Trainer:
     def _amplified(self, state: State) -> State:
         """The state before its first step, with outputs of the size that the equations ask for."""
         assert self.rows is not None
-        amplitude = jnp.asarray(self.rows.amplitudes(state.network, self._validation_key), self.dtype)
-        return replace(state, network=eqx.tree_at(lambda n: n.output.amplitude, state.network, amplitude))
+        factor = jnp.asarray(self.rows.amplitudes(state.network, self._validation_key), self.dtype)
+        network = eqx.tree_at(lambda n: n.output.amplitude, state.network, replace_fn=lambda before: before * factor)
+        return replace(state, network=network)
 
     def _rescaled(self, state: State) -> State:
         """The same functions, with an amplitude of its own size for an output that has become far smaller or larger.
