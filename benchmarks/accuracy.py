@@ -30,9 +30,10 @@ def cell(name: str, seed: int, seconds: float, method: str, folder: Path, kept: 
     """The metrics of one run, made now unless they are there; with `kept` None if they are not."""
     out = folder / f"{name}-{method}-{seconds:g}s-{seed}"
     metrics = out / "metrics.json"
-    if kept and not metrics.exists():
+    ended = metrics.exists() and json.loads(metrics.read_text())["outcome"] != "stopped"
+    if kept and not ended:
         return None
-    if not metrics.exists() or json.loads(metrics.read_text())["outcome"] == "stopped":
+    if not ended:
         command = [sys.executable, "-m", "clpinn", "train", name, "--seed", str(seed), "--seconds", f"{seconds:g}"]
         subprocess.run([*command, "--method", method, "--out", str(out), "--resume"], check=True, stdout=sys.stderr)
     cores = len(json.loads((out / "config.json").read_text())["devices"])
