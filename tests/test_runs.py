@@ -489,17 +489,17 @@ def test_natural_gradient_learns(tmp_path):
 
 
 def test_outputs_and_conditions_of_very_different_size_are_all_learned(tmp_path):
-    """An output of size 1e-4 beside one of size 1; over four seeds both errors were below 0.03 after 150 steps."""
+    """An output of size 1e-4 beside one of size 1; over four seeds both errors were below 6e-4 after 500 steps."""
     problem = load_problem("examples/trace.py:Trace")
     chosen = natural(problem)
     chosen = dataclasses.replace(
         chosen,
         network=dataclasses.replace(chosen.network, width=16, depth=2),
         natural=dataclasses.replace(chosen.natural, rows=300),
-        steps=150,
+        steps=500,
     )
     metrics = train(problem, chosen, tmp_path).metrics
-    assert metrics["outputs"]["u"]["rel_l2_macro"] < 0.05 and metrics["outputs"]["w"]["rel_l2_macro"] < 0.06
+    assert metrics["outputs"]["u"]["rel_l2_macro"] < 0.005 and metrics["outputs"]["w"]["rel_l2_macro"] < 0.01
 
 
 @pytest.mark.parametrize("size", [1e6, 0.0])
