@@ -199,7 +199,7 @@ class Rows:
         taken. Nothing is made smaller, as what starts small may grow.
         """
         found = dict.fromkeys(self.problem.outputs, 1.0)
-        for name in self._functions.keys() - self._data.keys():
+        for name in [name for name in self._functions if name not in self._data]:
             theta_key, point_key, key = jax.random.split(key, 3)
             thetas = self.problem.parameters.sample(SCALE_TASKS, theta_key, "uniform")
             here = self._positions(name, point_key, SCALE_TASKS * SCALE_POINTS)

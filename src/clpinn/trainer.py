@@ -364,9 +364,7 @@ class Trainer:
 
         def divided(network: Any) -> Any:
             return eqx.tree_at(
-                lambda n: (n.output.weight, n.output.bias),
-                network,
-                (network.output.weight / factor, network.output.bias / factor),
+                lambda n: (n.output.weight, n.output.bias), network, replace_fn=lambda leaf: leaf / factor
             )
 
         network = eqx.tree_at(lambda n: n.output.amplitude, divided(state.network), output.amplitude * factor)
