@@ -69,7 +69,7 @@ def finite(*trees: Any) -> bool:
 
 def test_one_step_solves_a_batch_by_the_smallest_change():
     matrix, right = random_rows(5, 9)
-    parameters, optimizer = start(), Natural(EXACT, 0.0, first_damping=EXACT)
+    parameters, optimizer = start(), Natural(EXACT, 0.0, 0.0, first_damping=EXACT)
     moved, _, met = optimizer.step(linear(matrix, right), parameters, optimizer.init(parameters), 1.0)
     before = flat(parameters)
     smallest = np.linalg.lstsq(matrix, right - matrix @ before, rcond=None)[0]
@@ -83,12 +83,24 @@ def test_a_damped_step_is_that_of_tikhonov():
     """Also where there are more rows than parameters. The damping is relative to the kernel's mean diagonal."""
     for rows in (5, 30):
         matrix, right = random_rows(rows, 9)
-        parameters, optimizer = start(), Natural(0.01, 0.0, first_damping=0.3)
+        parameters, optimizer = start(), Natural(0.01, 0.0, 0.0, first_damping=0.3)
         moved, _, _ = optimizer.step(linear(matrix, right), parameters, optimizer.init(parameters), 1.0)
         damping = 0.3 * np.sum(matrix**2) / rows
         slope = matrix.T @ (right - matrix @ flat(parameters))
         change = np.linalg.solve(matrix.T @ matrix + damping * np.eye(9), slope)
         np.testing.assert_allclose(flat(moved) - flat(parameters), change, rtol=1e-10)
+
+
+def test_rows_are_damped_by_their_squared_residual_too():
+    """The step is that of weighted least squares; its mean weight is relative to the kernel's mean diagonal."""
+    matrix, right = random_rows(30, 9)
+    parameters, optimizer = start(), Natural(0.01, 0.0, 0.5, first_damping=0.02)
+    moved, _, _ = optimizer.step(linear(matrix, right), parameters, optimizer.init(parameters), 1.0)
+    rows = right - matrix @ flat(parameters)
+    variance = (0.02 + 0.5 * rows**2 / np.mean(rows**2)) * np.sum(matrix**2) / 30
+    weighted = matrix.T / variance
+    change = np.linalg.solve(weighted @ matrix + np.eye(9), weighted @ rows)
+    np.testing.assert_allclose(flat(moved) - flat(parameters), change, rtol=1e-10)
 
 
 def test_a_step_tells_what_it_met():
@@ -103,7 +115,7 @@ def test_a_step_tells_what_it_met():
 
 def test_no_step_is_longer_than_allowed():
     matrix, right = random_rows(5, 9)
-    parameters, optimizer = start(), Natural(EXACT, 0.0, first_damping=EXACT)
+    parameters, optimizer = start(), Natural(EXACT, 0.0, 0.0, first_damping=EXACT)
     state = optimizer.init(parameters)
     full, _, _ = optimizer.step(linear(matrix, right), parameters, state, 1.0)
     part, _, met = optimizer.step(linear(matrix, right), parameters, state, 0.25)
@@ -114,7 +126,7 @@ def test_no_step_is_longer_than_allowed():
 def test_momentum_is_that_of_spring():
     """φ ← μφ + Jᵀ(JJᵀ + λI)⁻¹(r - μJφ), over several batches; the move is φ, lengthened while it builds up."""
     momentum, damping = 0.6, 0.02
-    optimizer = Natural(damping, momentum, first_damping=damping)
+    optimizer = Natural(damping, momentum, 0.0, first_damping=damping)
     parameters = start()
     state, phi, w = optimizer.init(parameters), np.zeros(9), flat(parameters)
     for count in range(1, 4):
@@ -224,10 +236,11 @@ KINDS += ["huge and tiny rows", "more rows than parameters"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("damping", [1e-300, 1e-8])
-def test_a_degenerate_batch_does_no_harm(kind: str, damping: float):
+@pytest.mark.parametrize(("damping", "noise"), [(1e-300, 0.0), (1e-8, 0.0), (0.1, 1e-6)])
+def test_a_degenerate_batch_does_no_harm(kind: str, damping: float, noise: float):
     matrix, right = broken_rows(kind)
-    objective, optimizer, parameters = linear(matrix, right), Natural(damping, 0.8, first_damping=damping), start()
+    objective, optimizer = linear(matrix, right), Natural(min(damping, 1e-8), 0.8, noise, first_damping=damping)
+    parameters = start()
     state, first = optimizer.init(parameters), objective.value(parameters)
     for _ in range(4):
         parameters, state, met = optimizer.step(objective, parameters, state, 1.0)
@@ -238,7 +251,7 @@ def test_a_degenerate_batch_does_no_harm(kind: str, damping: float):
         assert objective.value(parameters) == pytest.approx(first, abs=1e-20)
         np.testing.assert_allclose(flat(parameters), flat(start()), atol=1e-6)
     elif kind != "huge and tiny rows":
-        least = 0.01 if damping == 1e-8 else 0.5  # without damping a gradient step takes the place of a solution
+        least = 0.01 if damping >= 1e-8 else 0.5  # without damping a gradient step takes the place of a solution
         assert objective.value(parameters) - best < least * (first - best)
 
 

@@ -100,6 +100,8 @@ class NaturalSettings:
     """Residual rows of a batch."""
     damping: float = 1e-8
     momentum: float = 0.8
+    noise: float = 1e-6
+    """Damping of a row in proportion to its squared residual: the mean of it, relative as damping is."""
     last_step: float = 0.1
     """The longest step allowed falls from 1 to this over a run with bounds."""
 

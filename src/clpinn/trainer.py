@@ -156,7 +156,7 @@ class Trainer:
         lbfgs = settings.lbfgs
         self.lbfgs = LBFGS(lbfgs.history, lbfgs.gradient_tolerance, lbfgs.line_search)
         natural = settings.natural
-        self.natural = Natural(natural.damping, natural.momentum)
+        self.natural = Natural(natural.damping, natural.momentum, natural.noise)
         self.rows = Rows(problem, natural.rows, self.dtype) if settings.optimizer == NATURAL else None
         self._validation_key = validation_key
         self.timing = Timing()

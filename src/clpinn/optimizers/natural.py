@@ -1,9 +1,12 @@
 """Natural gradient over residual rows: damped Gauss-Newton steps on mini-batches, with momentum (SPRING).
 
 With residuals r and Jacobian J of a batch, a step is the momentum μφ plus the smallest change that solves the batch's
-linearised rows as far as the damping λ allows: φ ← μφ + Jᵀ(JJᵀ + λI)⁻¹(r - μJφ), parameters ← parameters - s φ
+linearised rows as far as the damping Λ allows: φ ← μφ + Jᵀ(JJᵀ + Λ)⁻¹(r - μJφ), parameters ← parameters - s φ
 (Goldshlager, Abrahamsen, Lin 2024, arXiv:2401.10190; for PINNs arXiv:2505.12149). A batch has fewer rows than the
 network has parameters, so the linear system is solved in the space of rows.
+
+Λ is diagonal: the same damping for all rows, plus a part in proportion to the row's squared residual. To a step that
+nearly solves its batch, what the network cannot fit is noise, and this is how kriging treats noise of known variance.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +54,8 @@ class NaturalState(NamedTuple):
 class Natural:
     """`damping` is the least, relative to the mean of the kernel's diagonal; `momentum` is μ.
 
+    `noise` is the part of the damping that follows the squared residuals: its mean over the rows, relative likewise.
+
     The step length is the best of a row of halvings from a largest one that the caller gives: a full step solves its
     batch and forgets others, so the caller lets it fall. The damping starts high, falls while the largest step is the
     best and rises where only short ones help.
@@ -58,14 +63,15 @@ class Natural:
 
     damping: float = 1e-8
     momentum: float = 0.8
+    noise: float = 1e-6
     first_damping: float = 0.1
     halvings: int = 8
 
     def __post_init__(self) -> None:
-        if not (self.damping > 0 and 0 <= self.momentum < 1):
+        if not (self.damping > 0 and 0 <= self.momentum < 1 and self.noise >= 0):
             raise ClpinnError(
-                f"The natural gradient needs damping above 0 and momentum in [0, 1), but got {self.damping} and "
-                f"{self.momentum}."
+                "The natural gradient needs damping above 0, momentum in [0, 1) and noise of at least 0, but got "
+                f"{self.damping}, {self.momentum} and {self.noise}."
             )
 
     def init(self, parameters: Any) -> NaturalState:
@@ -88,7 +94,8 @@ class Natural:
         if not np.isfinite(norm):
             return parameters, state, met
         direction = self.momentum * state.momentum
-        direction = direction + jacobian.T @ self._solve(jacobian, rows - jacobian @ direction, float(state.damping))
+        damping = state.damping + self.noise * rows**2 / max(value / len(rows), np.finfo(float).tiny)
+        direction = direction + jacobian.T @ self._solve(jacobian, rows - jacobian @ direction, damping)
         count = state.count + 1
         flat, unflatten = ravel_pytree(parameters)
         # While it builds up, momentum is short by this factor.
@@ -107,8 +114,8 @@ class Natural:
         damping = np.clip(state.damping * 2.0 ** (best[1] - 1), self.damping, 1.0)
         return best[0], NaturalState(direction, count, damping), met._replace(length=largest * 0.5 ** best[1])
 
-    def _solve(self, jacobian: np.ndarray, right: np.ndarray, damping: float) -> np.ndarray:
-        """(JJᵀ + λ)⁻¹ right, by Cholesky."""
+    def _solve(self, jacobian: np.ndarray, right: np.ndarray, damping: np.ndarray) -> np.ndarray:
+        """(JJᵀ + Λ)⁻¹ right, by Cholesky."""
         kernel = _kernel(jacobian)
         mean = float(np.mean(np.diagonal(kernel)))
         if mean == 0:

@@ -1,0 +1,144 @@
+"""Errors at equal wall time of clpinn, DeepXDE, Scimba and jinns, on the same machine in the same run.
+
+    python -m venv peers && peers/bin/pip install torch==2.13.0 deepxde scimba jinns
+    python benchmarks/peers.py [PROBLEM ...] --python peers/bin/python [--seconds 60 300] [--seeds 0 1 2] [--kept]
+
+Parametric Burgers and Allen-Cahn: the same equation, the same box and scale of theta, and for all the same hard
+constraint, which is the strongest form for each of them. clpinn has its default settings; DeepXDE (PyTorch) Adam, then
+L-BFGS; Scimba and jinns their natural gradients. The settings of a peer are said on top of its script in
+benchmarks/peers. Seconds are of training, compilation included and imports not. Errors are relative L2 over clpinn's
+evaluation grid, one for each theta of its grid: macro is their mean, worst the largest.
+
+The peers have an environment of their own. A cell is kept under runs/peers and not run again once it is there, so that
+the table can be made in parts; --kept runs none and shows those that are there. Tools take turns within a seed, a
+problem and a time. Cores are those that the process may use. With --out the tables are written to a page.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+TOOLS = {"clpinn": "clpinn", "deepxde": "DeepXDE", "scimba": "Scimba", "jinns": "jinns"}
+
+
+def own(name: str, seconds: float, seed: int, out: Path, kept: bool) -> dict | None:
+    """A cell of clpinn, trained now unless it was; with `kept` None if it was not."""
+    metrics = out / "metrics.json"
+    ended = metrics.exists() and json.loads(metrics.read_text())["outcome"] != "stopped"
+    if kept and not ended:
+        return None
+    if not ended:
+        command = [sys.executable, "-m", "clpinn", "train", name, "--seed", str(seed), "--seconds", f"{seconds:g}"]
+        subprocess.run([*command, "--out", str(out), "--resume"], check=True, stdout=sys.stderr)
+    found = json.loads(metrics.read_text())
+    errors, used = found["outputs"]["u"], found["wall_seconds"] - found["seconds"]["evaluation"]
+    cores = len(json.loads((out / "config.json").read_text())["devices"])
+    return {
+        "macro": errors["rel_l2_macro"], "worst": errors["rel_l2_worst"],
+        "steps": found["steps"], "seconds": used, "cores": cores,
+    }  # fmt: skip
+
+
+def theirs(tool: str, name: str, seconds: float, seed: int, out: Path, python: str | None) -> dict | None:
+    """A cell of a peer, run now by `python` unless it is there; without `python` None if it is not."""
+    file = out.with_suffix(".json")
+    if not file.exists() and python:
+        from clpinn.problems import load_problem
+        from clpinn.references import reference_table
+
+        problem = load_problem(name)
+        exact = reference_table(problem)[:, 0]
+        script = Path(__file__).parent / "peers" / f"on_{tool}.py"
+        version = [python, "-c", f"from importlib.metadata import version; print(version({tool!r}), end='')"]
+        with tempfile.TemporaryDirectory() as folder:
+            points, answer = f"{folder}/points.npz", f"{folder}/answer.npz"
+            np.savez(points, coordinates=problem.evaluation.points, thetas=problem.candidates.points)
+            command = [python, str(script), name, str(seed), f"{seconds:g}", points, answer]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            found = dict(np.load(answer))
+        errors = np.linalg.norm(found["predictions"] - exact, axis=1) / np.linalg.norm(exact, axis=1)
+        cell = {
+            "macro": float(errors.mean()), "worst": float(errors.max()),
+            "steps": int(found["steps"]), "seconds": float(found["seconds"]), "cores": len(os.sched_getaffinity(0)),
+            "version": subprocess.run(version, check=True, stdout=subprocess.PIPE, text=True).stdout,
+        }  # fmt: skip
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(cell))
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def spread(values: list[float]) -> str:
+    """Mean and range."""
+    return f"{statistics.fmean(values):.2e} ({min(values):.1e}–{max(values):.1e})"
+
+
+def tables(cells: dict[tuple, dict]) -> list[str]:
+    """The means over seeds beside clpinn's, then each cell, of cells by (seed, problem, seconds, tool)."""
+    versions = {tool: cell["version"] for (*_, tool), cell in cells.items() if "version" in cell}
+    about = ", ".join(f"{TOOLS[tool]} {version}" for tool, version in versions.items())
+    lines = [f"Means over seeds (smallest–largest); ratios are to clpinn's mean. Peers: {about or 'none'}.", ""]
+    lines += ["| problem | s | tool | seeds | steps | macro rel. L2 | ratio | worst | ratio |", "|" + "---|" * 9]
+    for name, seconds in dict.fromkeys(key[1:3] for key in cells):
+        rows = {tool: [cell for key, cell in cells.items() if key[1:] == (name, seconds, tool)] for tool in TOOLS}
+        for tool, found in rows.items():
+            if not found:
+                continue
+            figures = []
+            for error in ("macro", "worst"):
+                mean = {of: statistics.fmean(cell[error] for cell in rows[of]) for of in (tool, "clpinn") if rows[of]}
+                ratio = f"{mean[tool] / mean['clpinn']:.1f}" if "clpinn" in mean else "–"
+                figures += [spread([cell[error] for cell in found]), ratio]
+            steps = round(statistics.fmean(cell["steps"] for cell in found))
+            lines.append(f"| {name} | {seconds:g} | {TOOLS[tool]} | {len(found)} | {steps} | {' | '.join(figures)} |")
+    lines += ["", "By seed:", ""]
+    lines += ["| problem | s | seed | tool | cores | s used | steps | macro rel. L2 | worst |", "|" + "---|" * 9]
+    for (seed, name, seconds, tool), cell in cells.items():
+        used = f"{cell['cores']} | {cell['seconds']:.1f} | {cell['steps']}"
+        lines.append(
+            f"| {name} | {seconds:g} | {seed} | {TOOLS[tool]} | {used} | {cell['macro']:.2e} | {cell['worst']:.2e} |"
+        )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("problems", nargs="*", default=["burgers", "allen_cahn"])
+    parser.add_argument("--python", help="a Python with the peers")
+    parser.add_argument("--tools", nargs="*", choices=list(TOOLS), default=list(TOOLS))
+    parser.add_argument("--seconds", nargs="*", type=float, default=[60, 300])
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
+    parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
+    parser.add_argument("--kept", action="store_true", help="run nothing, show the cells that are there")
+    parser.add_argument("--out", type=Path, help="write the tables to this page, too")
+    arguments = parser.parse_args()
+    if not arguments.python and not arguments.kept and set(arguments.tools) != {"clpinn"}:
+        parser.error("the peers need --python, a Python that has them; or --tools clpinn, or --kept")
+    cells = {}
+    for key in product(arguments.seeds, arguments.problems, arguments.seconds, arguments.tools):
+        seed, name, seconds, tool = key
+        out = arguments.folder / f"{name}-{tool}-{seconds:g}s-{seed}"
+        if tool == "clpinn":
+            cell = own(name, seconds, seed, out, arguments.kept)
+        else:
+            cell = theirs(tool, name, seconds, seed, out, None if arguments.kept else arguments.python)
+        if cell:
+            cells[key] = cell
+            if not arguments.kept:
+                print(f"{out.name}: macro {cell['macro']:.2e}, worst {cell['worst']:.2e}", file=sys.stderr, flush=True)
+    lines = tables(cells)
+    print("\n".join(lines))
+    if arguments.out:
+        about = "\n\n".join(__doc__.split("\n\n")[2:]).strip()
+        arguments.out.write_text("\n".join(["# Peers", "", about, "", *lines, ""]))
+
+
+if __name__ == "__main__":
+    main()
