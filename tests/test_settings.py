@@ -67,9 +67,9 @@ def test_a_problem_of_ones_own_has_room_for_its_corners():
 
 def test_the_natural_preset_is_one_for_all_but_for_its_size():
     chosen = {name: natural(BENCHMARKS[name]()) for name in BENCHMARKS}
-    widths = {name: (settings.network.width, settings.natural.rows) for name, settings in chosen.items()}
-    assert widths == dict.fromkeys(BENCHMARKS, (30, 1020)) | {"poisson_boltzmann": (50, 1700)}
-    same = {(s.tasks, dataclasses.replace(s.natural, rows=1), s.precision, s.network.depth) for s in chosen.values()}
+    widths = {name: settings.network.width for name, settings in chosen.items()}
+    assert widths == dict.fromkeys(BENCHMARKS, 30) | {"poisson_boltzmann": 50}
+    same = {(s.tasks, s.natural, s.precision, s.network.depth) for s in chosen.values()}
     assert len(same) == 1
 
 

@@ -232,10 +232,6 @@ def paper(problem: Problem, method: str) -> Settings:
     )
 
 
-ROWS_OF_WIDTH = 34
-"""Residual rows of the natural preset's batches for each unit of its network's width."""
-
-
 def network_size(problem: Problem) -> Architecture:
     """The network of the natural preset: 4 layers of 30 for up to four inputs, 10 wider for each further one to 60."""
     inputs = problem.coordinates.feature_count + problem.parameters.feature_count
@@ -245,8 +241,8 @@ def network_size(problem: Problem) -> Architecture:
 def natural(problem: Problem, method: str = "free") -> Settings:
     """The natural preset: natural gradient in double precision, the same settings for every problem.
 
-    Only the network's size, and the number of rows with it, follows from the number of inputs. With one of the paper's
-    methods the tasks, weights and replay are that method's, the network's kind too.
+    Only the network's size follows from the number of inputs. With one of the paper's methods the tasks, weights and
+    replay are that method's, the network's kind too.
     """
     settings = paper(problem, "uni" if method == "free" else method)
     tasks = TaskSettings("free", active=0, replay=0) if method == "free" else replace(settings.tasks, interval=100)
@@ -257,7 +253,6 @@ def natural(problem: Problem, method: str = "free") -> Settings:
         optimizer="natural",
         precision="double",
         network=replace(network, kind=kind, depth=network.depth - (kind == "param-fnn")),
-        natural=NaturalSettings(rows=ROWS_OF_WIDTH * network.width),
         tasks=tasks,
     )
 
