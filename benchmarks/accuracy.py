@@ -26,15 +26,16 @@ PAPER = {
 }
 
 
-def cell(name: str, seed: int, seconds: float, method: str, folder: Path, kept: bool) -> dict | None:
+def cell(name: str, seed: int, seconds: float, method: str, tasks: int | None, folder: Path, kept: bool) -> dict | None:
     """The metrics of one run, made now unless they are there; with `kept` None if they are not."""
-    out = folder / f"{name}-{method}-{seconds:g}s-{seed}"
+    out = folder / f"{name}-{method}{tasks or ''}-{seconds:g}s-{seed}"
     metrics = out / "metrics.json"
     ended = metrics.exists() and json.loads(metrics.read_text())["outcome"] != "stopped"
     if kept and not ended:
         return None
     if not ended:
         command = [sys.executable, "-m", "clpinn", "train", name, "--seed", str(seed), "--seconds", f"{seconds:g}"]
+        command += ["--set", f"tasks.active={tasks}"] if tasks else []
         subprocess.run([*command, "--method", method, "--out", str(out), "--resume"], check=True, stdout=sys.stderr)
     cores = len(json.loads((out / "config.json").read_text())["devices"])
     return json.loads(metrics.read_text()) | {"cores": cores}
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, help="training time of a run [default: by problem, 60 to 840]")
     parser.add_argument("--method", default="free")
+    parser.add_argument("--tasks", type=int, help="size of the method's pool [default: the paper's]")
     parser.add_argument("--folder", type=Path, default=Path("runs/accuracy"))
     parser.add_argument("--kept", action="store_true", help="run nothing, show the runs that are there")
     parser.add_argument("--out", type=Path, help="write the table to this page, too")
@@ -71,7 +73,7 @@ def main() -> None:
     for name in arguments.problems:
         seconds = arguments.seconds or PAPER[name][1]
         for seed in arguments.seeds:
-            metrics = cell(name, seed, seconds, arguments.method, arguments.folder, arguments.kept)
+            metrics = cell(name, seed, seconds, arguments.method, arguments.tasks, arguments.folder, arguments.kept)
             if metrics is None:
                 continue
             found = rows(name, seed, seconds, metrics)

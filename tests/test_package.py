@@ -28,6 +28,7 @@ FLOW = [
     "checkpoint",
     "settings",
     "trainer",
+    "adapt",
     "evaluate",
     "runs",
     "report",

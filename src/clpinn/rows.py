@@ -95,7 +95,7 @@ class Rows:
         others = max(1, len(self._functions) - 1)
         wanted = {name: rows * (1 - share if name == "interior" else share / others) for name in self._functions}
         self.points = {name: self.even(rows / len(self._names[name])) for name, rows in wanted.items()}
-        self._residuals = jax.jit(self._sharded(self._scaled, PartitionSpec("rows")))
+        self._residuals = jax.jit(self._sharded(self.scaled, PartitionSpec("rows")))
         self._values = jax.jit(self._sharded(self._sum, PartitionSpec()))
         by_row = PartitionSpec("rows")
         self._jacobians = jax.jit(self._sharded(self._differentiated, (by_row, by_row, PartitionSpec())))
@@ -278,7 +278,8 @@ class Rows:
         found = self._functions[name](network, x, theta)
         return jnp.stack([found[key] for key in self._names[name]]) * scale
 
-    def _scaled(self, network: Any, batch: dict[str, Batch]) -> dict[str, Array]:
+    def scaled(self, network: Any, batch: Mapping[str, Batch]) -> dict[str, Float[Array, "points residuals"]]:
+        """The residuals of each term."""
         return {
             name: jax.vmap(partial(self._at, name, network))(part.x, part.theta, part.scale)
             for name, part in batch.items()
@@ -286,24 +287,32 @@ class Rows:
 
     def _sum(self, network: Any, batch: dict[str, Batch]) -> dict[str, Array]:
         named = {}
-        for name, rows in self._scaled(network, batch).items():
+        for name, rows in self.scaled(network, batch).items():
             for key, part in zip(self._names[name], jnp.sum(rows**2, axis=0), strict=True):
                 named[key] = named.get(key, 0.0) + part  # two terms may use the same name
         return jax.lax.psum(named, "rows")
 
-    def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[Array, Array, dict[str, Array]]:
-        flat, unflatten = ravel_pytree(network)
-        rows, jacobians, squares = {}, {}, {}
+    def linearised(
+        self, make: Callable[[Array], Any], flat: Float[Array, " parameters"], batch: Mapping[str, Batch]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The residuals of each term, and their derivatives by `flat`, of which `make` makes the network."""
+        rows, jacobians = {}, {}
         for name, part in batch.items():
 
             def one(point: Batch, name=name) -> tuple[Array, Array]:
-                row, pull = jax.vjp(
-                    lambda flat: self._at(name, unflatten(flat), point.x, point.theta, point.scale), flat
-                )
+                row, pull = jax.vjp(lambda flat: self._at(name, make(flat), point.x, point.theta, point.scale), flat)
                 return row, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(len(row), dtype=row.dtype))
 
             rows[name], jacobians[name] = jax.lax.map(one, part, batch_size=min(CHUNK, len(part.x)))
-            squares[name] = jax.lax.pmean(jnp.mean(jnp.sum(jacobians[name] ** 2, axis=2), axis=0), "rows")
+        return rows, jacobians
+
+    def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[Array, Array, dict[str, Array]]:
+        flat, unflatten = ravel_pytree(network)
+        rows, jacobians = self.linearised(unflatten, flat, batch)
+        squares = {
+            name: jax.lax.pmean(jnp.mean(jnp.sum(jacobian**2, axis=2), axis=0), "rows")
+            for name, jacobian in jacobians.items()
+        }
         largest = jnp.max(jnp.concatenate(list(squares.values())))
         balance = {
             name: jnp.where(largest > 0, jnp.sqrt(largest / jnp.maximum(square, BALANCE_RANGE * largest)), 1.0)

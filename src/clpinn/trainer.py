@@ -43,8 +43,6 @@ VALIDATION_STEPS, VALIDATION_POINTS = 10, 4096
 PATIENCE, SHORTEST = 100, 1 / 16
 AMPLITUDE_RANGE, TINY = 0.01, 1e-6
 """Norms of an output's weights, or one over them, at which its amplitude is changed; by no more than this at once."""
-LONG_RUN = 300
-"""Steps above which a bounded run ends with shorter steps than natural.last_step."""
 EVENTS_UNTIL = 0.7
 """No events after this share of a bounded run."""
 
@@ -337,9 +335,7 @@ class Trainer:
         # Other batches after a failure: the old one would fail again.
         key = jax.random.fold_in(jax.random.fold_in(self._batch_key, state.recoveries), state.step)
         objective.draw(state.network, key, scales)
-        # A run of more than so many steps ends with shorter ones: there are more to take the mean of the noise over.
-        last = self.settings.natural.last_step * min(1.0, LONG_RUN * done / max(state.step, 1))
-        largest = state.rate * min(state.limit, last**done)
+        largest = state.rate * min(state.limit, self.settings.natural.last_step**done)
         network, optimizer, met = self.natural.step(objective, state.network, optimizer, largest)
         if math.isfinite(float(met.value)):
             met = met._replace(value=sum(objective.named.values()))  # as it was before the rows were balanced

@@ -1,0 +1,111 @@
+"""Heads at one theta: what they start as, what they leave alone, and what they gain."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small import Decay
+
+import clpinn as cl
+from clpinn.adapt import Adapted, Head, adapt
+from clpinn.networks import FNN, ParamFNN, build, count
+
+KEY = jax.random.key(0)
+
+
+class Hard(cl.Problem):
+    """u' = cos(a x) with u(0) = 0, which the transform holds."""
+
+    coordinates = cl.Box(x=(0, 1))
+    parameters = cl.Box(a=(1.0, 6.0))
+
+    def residual(self, d, x, a):
+        return d.u_x - jnp.cos(a * x)
+
+    def constrain(self, raw, x):
+        return x * raw
+
+    def reference(self, x, a):
+        return {"u": np.sin(a * x) / a}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A network that has only begun to learn."""
+    settings = cl.settings.override(
+        cl.settings.natural(Hard()), ["network.width=20", "network.depth=2", "natural.rows=64", "steps=15"]
+    )
+    return cl.train(Hard(), settings, tmp_path_factory.mktemp("run") / "run").network
+
+
+@pytest.mark.parametrize(
+    ("problem", "width", "outputs"), [("burgers", 50, 1301), ("allen_cahn", 50, 1301), ("kovasznay", 50, 1353)]
+)
+def test_heads_have_the_papers_sizes(problem: str, width: int, outputs: int):
+    base = build(FNN, cl.problems.BENCHMARKS[problem](), width, 4, KEY)
+    assert count(Head(base, KEY)) == outputs
+
+
+def test_the_head_of_poisson_boltzmann_has_the_papers_size():
+    assert count(Head(build(FNN, cl.problems.PoissonBoltzmann(), 30, 5, KEY), KEY)) == 481
+
+
+@pytest.mark.parametrize("kind", [FNN, ParamFNN])
+def test_at_first_the_prediction_is_the_bases(kind):
+    problem = cl.problems.Kovasznay()
+    base = build(kind, problem, 20, 3, KEY)
+    network, x, theta = Adapted(base, Head(base, KEY)), jnp.array([0.3, 0.7]), jnp.array([40.0])
+    assert cl.values(problem, network, x, theta) == cl.values(problem, base, x, theta)
+    adapted, plain = (cl.residuals(problem, n, x, theta) for n in (network, base))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), adapted, plain)
+
+
+def test_heads_bring_errors_down_and_leave_the_rest_alone(trained):
+    problem, thetas = Hard(), np.array([[1.3], [2.9], [5.7]])
+    before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves(trained)]
+    heads = adapt(problem, trained, thetas, KEY)
+    assert all(np.array_equal(a, b) for a, b in zip(before, jax.tree.leaves(trained), strict=True))
+    base = cl.evaluate(problem, trained, thetas=thetas).outputs["u"].rel_l2
+    with jax.enable_x64(True):
+        for i, theta in enumerate(thetas):
+            network = heads.network(trained, i)
+            error = cl.evaluate(problem, network, thetas=theta[None]).outputs["u"].rel_l2[0]
+            assert heads.used[i] and error < 0.5 * base[i]
+            # The estimates are of the true errors.
+            assert 0.5 * base[i] < heads.error_before[i] < 2 * base[i] and heads.error_after[i] < heads.error_before[i]
+            assert cl.values(problem, network, jnp.zeros(1), jnp.asarray(theta))["u"] == 0
+
+
+def test_one_theta_is_the_same_alone_and_among_others(trained):
+    thetas = np.linspace(1.5, 5.5, 10)[:, None]
+    together, alone = adapt(Hard(), trained, thetas, KEY), adapt(Hard(), trained, thetas[:1], KEY)
+    np.testing.assert_allclose(together.error_before[0], alone.error_before[0], rtol=1e-3)
+    assert together.used.shape == (10,)
+
+
+def test_a_head_that_is_no_better_is_not_used(trained):
+    """Fitted already, there is nothing left to gain but noise; the base stays wherever the evidence says so."""
+    found = adapt(Hard(), trained, np.array([[3.0]]), KEY)
+    worse = type(found)(found.thetas, found.heads, *(np.array([v]) for v in (1e-3, 1e-4, 1e-3, 2e-3, 5.0)))
+    assert not worse.used[0] and worse.network(trained, 0) is trained
+    assert "the base stays" in worse.reason(0) and "1.0e-03 to 2.0e-03" in worse.reason(0)
+    assert "The head is used" in found.reason(0)
+
+
+def test_soft_conditions_count(tmp_path):
+    settings = cl.settings.override(
+        cl.settings.natural(Decay()), ["network.width=10", "network.depth=2", "natural.rows=64", "steps=10"]
+    )
+    base = cl.train(Decay(), settings, tmp_path / "run").network
+    found = adapt(Decay(), base, np.array([[1.9]]), KEY)
+    before = cl.evaluate(Decay(), base, thetas=np.array([[1.9]])).outputs["u"].rel_l2[0]
+    after = cl.evaluate(Decay(), found.network(base, 0), thetas=np.array([[1.9]])).outputs["u"].rel_l2[0]
+    assert found.used[0] and after < 0.5 * before
+
+
+@pytest.mark.parametrize(
+    ("thetas", "message"), [([[7.0]], "outside"), ([[1.0, 2.0]], "columns"), (np.zeros((0, 1)), "at least one row")]
+)
+def test_bad_thetas_are_refused(trained, thetas, message):
+    with pytest.raises(cl.ClpinnError, match=message):
+        adapt(Hard(), trained, thetas, KEY)
