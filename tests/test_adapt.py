@@ -92,6 +92,24 @@ def test_a_head_that_is_no_better_is_not_used(trained):
     assert "The head is used" in found.reason(0)
 
 
+def test_a_network_in_single_precision_gets_heads_of_its_own_kind(trained):
+    single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), trained)
+    found = adapt(Hard(), single, np.array([[3.0]]), KEY)
+    assert found.used[0] and all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(found.heads))
+    before, after = (
+        cl.evaluate(Hard(), n, thetas=[[3.0]]).outputs["u"].rel_l2[0] for n in (single, found.network(single, 0))
+    )
+    assert after < 0.5 * before
+
+
+def test_data_at_other_thetas_has_no_part_in_it(trained):
+    class Measured(Hard):
+        conditions = (cl.Data("sensor", at={"x": [0.5], "a": [2.0]}, values={"u": [7.0]}),)
+
+    plain, measured = (adapt(kind(), trained, np.array([[3.0]]), KEY) for kind in (Hard, Measured))
+    assert measured.error_after[0] < 2 * plain.error_after[0] and measured.loss_before[0] < 2 * plain.loss_before[0]
+
+
 def test_soft_conditions_count(tmp_path):
     settings = cl.settings.override(
         cl.settings.natural(Decay()), ["network.width=10", "network.depth=2", "natural.rows=64", "steps=10"]

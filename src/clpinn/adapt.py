@@ -116,7 +116,7 @@ def adapt(
     key: Array,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Heads:
-    """Heads for a trained network at these thetas (rows, parameters)."""
+    """Heads for a trained network at these thetas (rows, parameters), fitted in double precision whatever its own."""
     thetas = np.atleast_2d(np.asarray(thetas, dtype=float))
     if thetas.shape[1] != len(problem.parameters) or len(thetas) == 0:
         raise ProblemError(
@@ -125,8 +125,9 @@ def adapt(
         )
     problem.parameters.check(thetas, True)
     dtype = base.output.weight.dtype
-    with jax.enable_x64(dtype == jnp.float64):
-        rows = Rows(problem, ROWS, dtype)
+    with jax.enable_x64(True):
+        base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), base)
+        rows = Rows(problem, ROWS, jnp.float64)
         scales = rows.scales(base, jax.random.fold_in(key, 0))
         solve = jax.jit(jax.vmap(_solver(rows, problem, base)))
         found = []
@@ -135,15 +136,15 @@ def adapt(
             block = np.resize(thetas[start : start + TARGETS], (min(TARGETS, len(thetas)), thetas.shape[1]))
             keys = [jax.random.split(jax.random.fold_in(key, 1 + start + i), 3) for i in range(len(block))]
             pools = [Pool(theta[None], np.ones(1)) for theta in block]
-            fitted = [rows.draw(base, k[0], scales, pool) for k, pool in zip(keys, pools)]
-            judged = [rows.draw(base, k[1], scales, pool) for k, pool in zip(keys, pools)]
+            fitted = [rows.without_data(rows.draw(base, k[0], scales, pool)) for k, pool in zip(keys, pools)]
+            judged = [rows.without_data(rows.draw(base, k[1], scales, pool)) for k, pool in zip(keys, pools)]
             heads = [Head(base, k[2]) for k in keys]
             stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in (heads, fitted, judged)]
             kept = min(TARGETS, len(thetas) - start)
             found.append(jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], solve(*stacked)))
             progress(start + kept, len(thetas))
         heads, figures = jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
-        return Heads(thetas, jax.tree.map(jnp.asarray, heads), **figures)
+        return Heads(thetas, jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), heads), **figures)
 
 
 def _solver(rows: Rows, problem: Problem, base: Any) -> Callable[[Head, dict[str, Batch], dict[str, Batch]], Any]:

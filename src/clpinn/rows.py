@@ -264,9 +264,12 @@ class Rows:
         for theta in thetas:
             one = Pool(np.asarray(theta)[None], np.ones(1))
             found = self.uniform(key, points, scales, one)
-            here = {name: batch for name, batch in found.items() if name not in self._data}
-            losses.append(self.value(network, here)[0])
+            losses.append(self.value(network, self.without_data(found))[0])
         return np.array(losses)
+
+    def without_data(self, batch: Mapping[str, Batch]) -> dict[str, Batch]:
+        """A batch without measured points, which have thetas of their own."""
+        return {name: part for name, part in batch.items() if name not in self._data}
 
     def _sharded(self, function: Callable, out: Any) -> Callable:
         """The function on every device, each with its share of the points."""
