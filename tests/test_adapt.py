@@ -1,5 +1,7 @@
 """Heads at one theta: what they start as, what they leave alone, and what they gain."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,6 +40,14 @@ def trained(tmp_path_factory):
     return cl.train(Hard(), settings, tmp_path_factory.mktemp("run") / "run").network
 
 
+THETAS = np.array([[3.0], [1.3], [5.7]])
+
+
+@pytest.fixture(scope="module")
+def heads(trained):
+    return adapt(Hard(), trained, THETAS, KEY)
+
+
 @pytest.mark.parametrize(
     ("problem", "width", "outputs"), [("burgers", 50, 1301), ("allen_cahn", 50, 1301), ("kovasznay", 50, 1353)]
 )
@@ -60,36 +70,31 @@ def test_at_first_the_prediction_is_the_bases(kind):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), adapted, plain)
 
 
-def test_heads_bring_errors_down_and_leave_the_rest_alone(trained):
-    problem, thetas = Hard(), np.array([[1.3], [2.9], [5.7]])
-    before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves(trained)]
-    heads = adapt(problem, trained, thetas, KEY)
-    assert all(np.array_equal(a, b) for a, b in zip(before, jax.tree.leaves(trained), strict=True))
-    base = cl.evaluate(problem, trained, thetas=thetas).outputs["u"].rel_l2
+def test_heads_bring_errors_down_and_keep_hard_conditions(trained, heads):
+    base = cl.evaluate(Hard(), trained, thetas=THETAS).outputs["u"].rel_l2
     with jax.enable_x64(True):
-        for i, theta in enumerate(thetas):
+        for i, theta in enumerate(THETAS):
             network = heads.network(trained, i)
-            error = cl.evaluate(problem, network, thetas=theta[None]).outputs["u"].rel_l2[0]
+            error = cl.evaluate(Hard(), network, thetas=theta[None]).outputs["u"].rel_l2[0]
             assert heads.used[i] and error < 0.5 * base[i]
             # The estimates are of the true errors.
             assert 0.5 * base[i] < heads.error_before[i] < 2 * base[i] and heads.error_after[i] < heads.error_before[i]
-            assert cl.values(problem, network, jnp.zeros(1), jnp.asarray(theta))["u"] == 0
+            assert cl.values(Hard(), network, jnp.zeros(1), jnp.asarray(theta))["u"] == 0
 
 
-def test_one_theta_is_the_same_alone_and_among_others(trained):
-    thetas = np.linspace(1.5, 5.5, 10)[:, None]
-    together, alone = adapt(Hard(), trained, thetas, KEY), adapt(Hard(), trained, thetas[:1], KEY)
-    np.testing.assert_allclose(together.error_before[0], alone.error_before[0], rtol=1e-3)
-    assert together.used.shape == (10,)
+def test_alone_a_theta_is_as_among_others_and_the_base_is_untouched(trained, heads):
+    before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves(trained)]
+    alone = adapt(Hard(), trained, THETAS[:1], KEY)
+    assert all(np.array_equal(a, b) for a, b in zip(before, jax.tree.leaves(trained), strict=True))
+    np.testing.assert_allclose(heads.error_before[0], alone.error_before[0], rtol=1e-3)
 
 
-def test_a_head_that_is_no_better_is_not_used(trained):
-    """Fitted already, there is nothing left to gain but noise; the base stays wherever the evidence says so."""
-    found = adapt(Hard(), trained, np.array([[3.0]]), KEY)
-    worse = type(found)(found.thetas, found.heads, *(np.array([v]) for v in (1e-3, 1e-4, 1e-3, 2e-3, 5.0)))
-    assert not worse.used[0] and worse.network(trained, 0) is trained
+def test_a_head_that_is_no_better_is_not_used(trained, heads):
+    """Neither where the loss falls and the estimated error rises."""
+    worse = dataclasses.replace(heads, error_before=np.full(3, 1e-3), error_after=np.full(3, 2e-3))
+    assert not worse.used.any() and worse.network(trained, 0) is trained
     assert "the base stays" in worse.reason(0) and "1.0e-03 to 2.0e-03" in worse.reason(0)
-    assert "The head is used" in found.reason(0)
+    assert "The head is used" in heads.reason(0)
 
 
 def test_a_network_in_single_precision_gets_heads_of_its_own_kind(trained):
@@ -102,12 +107,12 @@ def test_a_network_in_single_precision_gets_heads_of_its_own_kind(trained):
     assert after < 0.5 * before
 
 
-def test_data_at_other_thetas_has_no_part_in_it(trained):
+def test_data_at_other_thetas_has_no_part_in_it(trained, heads):
     class Measured(Hard):
         conditions = (cl.Data("sensor", at={"x": [0.5], "a": [2.0]}, values={"u": [7.0]}),)
 
-    plain, measured = (adapt(kind(), trained, np.array([[3.0]]), KEY) for kind in (Hard, Measured))
-    assert measured.error_after[0] < 2 * plain.error_after[0] and measured.loss_before[0] < 2 * plain.loss_before[0]
+    measured = adapt(Measured(), trained, THETAS[:1], KEY)
+    assert measured.error_before[0] < 2 * heads.error_before[0] and measured.loss_before[0] < 2 * heads.loss_before[0]
 
 
 def test_soft_conditions_count(tmp_path):
