@@ -26,17 +26,15 @@ PAPER = {
 }
 
 
-def cell(name: str, seed: int, seconds: float, method: str, tasks: int | None, folder: Path, kept: bool) -> dict | None:
+def cell(name: str, seed: int, seconds: float, out: Path, kept: bool, *options: str) -> dict | None:
     """The metrics of one run, made now unless they are there; with `kept` None if they are not."""
-    out = folder / f"{name}-{method}{tasks or ''}-{seconds:g}s-{seed}"
     metrics = out / "metrics.json"
     ended = metrics.exists() and json.loads(metrics.read_text())["outcome"] != "stopped"
     if kept and not ended:
         return None
     if not ended:
         command = [sys.executable, "-m", "clpinn", "train", name, "--seed", str(seed), "--seconds", f"{seconds:g}"]
-        command += ["--set", f"tasks.active={tasks}"] if tasks else []
-        subprocess.run([*command, "--method", method, "--out", str(out), "--resume"], check=True, stdout=sys.stderr)
+        subprocess.run([*command, *options, "--out", str(out), "--resume"], check=True, stdout=sys.stderr)
     cores = len(json.loads((out / "config.json").read_text())["devices"])
     return json.loads(metrics.read_text()) | {"cores": cores}
 
@@ -70,10 +68,13 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
+    method, tasks = arguments.method, arguments.tasks
+    options = ["--method", method, *(["--set", f"tasks.active={tasks}"] if tasks else [])]
     for name in arguments.problems:
         seconds = arguments.seconds or PAPER[name][1]
         for seed in arguments.seeds:
-            metrics = cell(name, seed, seconds, arguments.method, arguments.tasks, arguments.folder, arguments.kept)
+            out = arguments.folder / f"{name}-{method}{tasks or ''}-{seconds:g}s-{seed}"
+            metrics = cell(name, seed, seconds, out, arguments.kept, *options)
             if metrics is None:
                 continue
             found = rows(name, seed, seconds, metrics)

@@ -24,6 +24,7 @@ import tempfile
 from itertools import product
 from pathlib import Path
 
+import accuracy
 import numpy as np
 
 TOOLS = {"clpinn": "clpinn", "deepxde": "DeepXDE", "scimba": "Scimba", "jinns": "jinns"}
@@ -31,19 +32,13 @@ TOOLS = {"clpinn": "clpinn", "deepxde": "DeepXDE", "scimba": "Scimba", "jinns": 
 
 def own(name: str, seconds: float, seed: int, out: Path, kept: bool) -> dict | None:
     """A cell of clpinn, trained now unless it was; with `kept` None if it was not."""
-    metrics = out / "metrics.json"
-    ended = metrics.exists() and json.loads(metrics.read_text())["outcome"] != "stopped"
-    if kept and not ended:
+    found = accuracy.cell(name, seed, seconds, out, kept)
+    if found is None:
         return None
-    if not ended:
-        command = [sys.executable, "-m", "clpinn", "train", name, "--seed", str(seed), "--seconds", f"{seconds:g}"]
-        subprocess.run([*command, "--out", str(out), "--resume"], check=True, stdout=sys.stderr)
-    found = json.loads(metrics.read_text())
     errors, used = found["outputs"]["u"], found["wall_seconds"] - found["seconds"]["evaluation"]
-    cores = len(json.loads((out / "config.json").read_text())["devices"])
     return {
         "macro": errors["rel_l2_macro"], "worst": errors["rel_l2_worst"],
-        "steps": found["steps"], "seconds": used, "cores": cores,
+        "steps": found["steps"], "seconds": used, "cores": found["cores"],
     }  # fmt: skip
 
 

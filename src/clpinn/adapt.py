@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from clpinn.derivatives import tanh
 from clpinn.domain import Points
 from clpinn.errors import ProblemError
 from clpinn.networks import Linear, Output
-from clpinn.problem import Problem, values
+from clpinn.problem import Problem, checked_thetas, values
 from clpinn.rows import Batch, Pool, Rows
 
 ROWS = 1024
@@ -106,7 +106,7 @@ class _Fit(eqx.Module):
     value: Float[Array, ""]
     damping: Float[Array, ""]
     steps: Float[Array, ""]
-    done: Float[Array, ""]
+    done: Bool[Array, ""]
 
 
 def adapt(
@@ -117,13 +117,9 @@ def adapt(
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Heads:
     """Heads for a trained network at these thetas (rows, parameters), fitted in double precision whatever its own."""
-    thetas = np.atleast_2d(np.asarray(thetas, dtype=float))
-    if thetas.shape[1] != len(problem.parameters) or len(thetas) == 0:
-        raise ProblemError(
-            f"Thetas to adapt to need {len(problem.parameters)} columns ({', '.join(problem.parameters)}) and at least "
-            f"one row, but got the shape {thetas.shape}."
-        )
-    problem.parameters.check(thetas, True)
+    thetas = checked_thetas(problem, thetas, forbid_outside=True)
+    if len(thetas) == 0:
+        raise ProblemError("Thetas to adapt to need at least one row, but got none.")
     dtype = base.output.weight.dtype
     with jax.enable_x64(True):
         base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), base)

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from clpinn.domain import Points
-from clpinn.errors import ProblemError
-from clpinn.problem import Network, Problem, residuals, validate, values
+from clpinn.problem import Network, Problem, checked_thetas, residuals, validate, values
 from clpinn.references import Progress, reference_at, reference_table
 
 CHUNK = 16384
@@ -93,13 +92,7 @@ def evaluate(
         thetas = problem.candidates.points
         if problem.reference is not None and problem.reference_version is not None:
             table = reference_table(problem, progress)
-    thetas = np.atleast_2d(np.asarray(thetas, dtype=float))
-    if thetas.shape[1] != len(problem.parameters):
-        raise ProblemError(
-            f"Thetas need {len(problem.parameters)} columns ({', '.join(problem.parameters)}), but got the shape "
-            f"{thetas.shape}."
-        )
-    problem.parameters.check(thetas, forbid_outside)
+    thetas = checked_thetas(problem, thetas, forbid_outside)
 
     collected: dict[str, list[tuple[float, float, float, bool]]] = {name: [] for name in problem.outputs}
     res_pde = []

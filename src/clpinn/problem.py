@@ -470,6 +470,18 @@ def data_points(problem: Problem, data: Data) -> tuple[Points, Points, dict[str,
     return points, thetas, measured
 
 
+def checked_thetas(problem: Problem, thetas: ArrayLike, forbid_outside: bool = False) -> Points:
+    """Thetas (rows, parameters) of the right width; one outside the box is warned of, or an error."""
+    found = np.atleast_2d(np.asarray(thetas, dtype=float))
+    if found.shape[1] != len(problem.parameters):
+        raise ProblemError(
+            f"Thetas need {len(problem.parameters)} columns ({', '.join(problem.parameters)}), but got the shape "
+            f"{found.shape}."
+        )
+    problem.parameters.check(found, forbid_outside)
+    return found
+
+
 # Checking a problem -----------------------------------------------------------------------------------------
 
 
