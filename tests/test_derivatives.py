@@ -10,7 +10,7 @@ import pytest
 import clpinn as cl
 from clpinn import derivatives
 from clpinn.derivatives import Jet, closure, parse_name
-from clpinn.networks import FNN, ParamFNN, build
+from clpinn.networks import FNN, ParamFNN, QuadraticFNN, build
 from clpinn.problem import call_by_name, placed
 from clpinn.problems import BENCHMARKS, load_problem
 
@@ -84,7 +84,9 @@ def double():
 
 
 @pytest.mark.parametrize(
-    "problem, kind", [(Plain(), FNN), (Everything(), ParamFNN)], ids=["plain FNN", "constrained ParamFNN"]
+    "problem, kind",
+    [(Plain(), FNN), (Plain(), QuadraticFNN), (Everything(), ParamFNN)],
+    ids=["plain FNN", "plain quadratic", "constrained ParamFNN"],
 )
 def test_streams_equal_nested_jvp_to_fourth_order(problem, kind):
     network = build(kind, problem, 6, 2, jax.random.key(0), jnp.float64)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.networks import FNN, Linear, ParamFNN, build, count, matching_width, trainable
+from clpinn.networks import FNN, KINDS, Linear, ParamFNN, QuadraticFNN, build, count, matching_width, trainable
 from clpinn.problems import BENCHMARKS
 
 KEY = jax.random.key(0)
@@ -40,7 +40,7 @@ def test_matching_width():
         matching_width(0, lambda w: FNN(1, 0, 1, w, 1, KEY))
 
 
-@pytest.mark.parametrize("kind", [FNN, ParamFNN])
+@pytest.mark.parametrize("kind", KINDS.values())
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_contract(kind, name):
     """Shapes, precision, shared features, and dependence on coordinates, parameters and key."""
@@ -65,6 +65,17 @@ def test_precision_follows_the_network_not_the_session():
     with jax.enable_x64(True):
         x, theta = jnp.array([0.1, 0.2], jnp.float32), jnp.array([0.1], jnp.float32)
         assert cl.residuals(problem, network, x, theta)["residual"].dtype == jnp.float32
+
+
+def test_layers_of_the_quadratic_network_are_what_its_formula_says():
+    network = QuadraticFNN(2, 1, 1, 5, 2, KEY)
+    assert count(network) == 3 * 10 + 10 + 5 * 10 + 10 + 5 + 1
+    network = eqx.tree_at(lambda n: n.hidden[1].bias, network, jnp.linspace(-1, 1, 10))
+    h = jnp.array([0.3, -0.2, 0.5])
+    for layer in network.hidden:
+        z, gate = jnp.split(h @ layer.weight + layer.bias, 2)
+        h = jnp.tanh(z * (1 + gate))
+    np.testing.assert_allclose(network.shared(jnp.array([0.3, -0.2]), jnp.array([0.5])), h, rtol=1e-6)
 
 
 def test_parameter_branch_is_a_subtree():

@@ -12,6 +12,7 @@ SOURCE = Path(clpinn.__file__).parent
 # Data goes one way: a file imports only from files above it.
 FLOW = [
     "errors",
+    "threads",
     "derivatives",
     "linearity",
     "domain",

@@ -172,7 +172,7 @@ def test_values_and_the_jacobian_are_those_of_the_rows(mixed):
         return found, found
 
     slopes, expected = jax.jit(jax.jacfwd(plain, has_aux=True))(flat)
-    rows, jacobian, balance = mixed.rows.jacobian(mixed.network, batch)
+    rows, jacobian, by_name, balance = mixed.rows.jacobian(mixed.network, batch)
     factors = {name: factor for term in TERMS for name, factor in zip(TERMS[term], balance[term], strict=True)}
     balanced = {name: factors[name] * row for name, row in expected.items()}
     np.testing.assert_allclose(rows, in_order(balanced), rtol=1e-11, atol=1e-14)
@@ -183,6 +183,7 @@ def test_values_and_the_jacobian_are_those_of_the_rows(mixed):
     value, named = mixed.rows.value(mixed.network, batch)
     squares = {name: float(np.sum(row**2)) for name, row in expected.items()}
     assert len(squares) == 7 and named == pytest.approx(squares, rel=1e-11)
+    assert by_name == pytest.approx(squares, rel=1e-11)
     assert value == pytest.approx(sum(squares.values()), rel=1e-11)
 
 
@@ -271,7 +272,7 @@ def sums() -> list[float]:
     assert all(count % len(jax.devices()) == 0 for count in found.points.values()), found.points
     scales = found.unscaled()
     batch = found.uniform(jax.random.key(1), {"interior": 12, "end": 6}, scales, None)
-    rows, jacobian = map(np.asarray, found.jacobian(network, batch)[:2])
+    rows, jacobian = found.jacobian(network, batch)[:2]
     drawn = found.draw(network, jax.random.key(0), scales)
     assert {name: len(part.x) for name, part in drawn.items()} == found.points
     return [found.value(network, batch)[0], rows @ rows, *(jacobian.T @ rows), *np.sum(jacobian**2, axis=0)]

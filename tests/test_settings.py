@@ -4,7 +4,7 @@ import pytest
 
 import clpinn as cl
 from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.settings import METHODS, SettingsError, from_dict, natural, override, paper, scaled, to_dict
+from clpinn.settings import METHODS, Architecture, SettingsError, from_dict, natural, override, paper, scaled, to_dict
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -68,9 +68,10 @@ def test_a_problem_of_ones_own_has_room_for_its_corners():
 def test_the_natural_preset_is_one_for_all_but_for_its_size():
     chosen = {name: natural(BENCHMARKS[name]()) for name in BENCHMARKS}
     widths = {name: settings.network.width for name, settings in chosen.items()}
-    assert widths == dict.fromkeys(BENCHMARKS, 30) | {"poisson_boltzmann": 50}
-    same = {(s.tasks, s.natural, s.precision, s.network.depth) for s in chosen.values()}
+    assert widths == dict.fromkeys(BENCHMARKS, 21) | {"poisson_boltzmann": 35}
+    same = {(s.tasks, s.natural, s.precision, s.network.kind, s.network.depth) for s in chosen.values()}
     assert len(same) == 1
+    assert natural(BENCHMARKS["burgers"](), "acr2").network == Architecture("param-fnn", 30, 3)
 
 
 def test_override():

@@ -5,7 +5,7 @@ from clpinn.derivatives import Derivatives
 from clpinn.domain import Axis, Box, Grid, Interior, at, boundary, log, periodic
 from clpinn.errors import ClpinnError, DomainError, OutsideBoxWarning, ProblemError
 from clpinn.evaluate import Metrics, aggregate, evaluate, reference_residual
-from clpinn.networks import FNN, ParamFNN
+from clpinn.networks import FNN, ParamFNN, QuadraticFNN
 from clpinn.problem import Condition, Data, Problem, condition_residuals, named_derivatives, residuals, values
 from clpinn.runs import Result, load_network, train
 from clpinn.settings import Settings, paper, scaled
@@ -28,6 +28,7 @@ __all__ = [
     "ParamFNN",
     "Problem",
     "ProblemError",
+    "QuadraticFNN",
     "Result",
     "Settings",
     "aggregate",

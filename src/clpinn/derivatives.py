@@ -67,7 +67,7 @@ class Jet:
     def value(self) -> Array:
         return self.streams[_zero(self.keep)]
 
-    def __getitem__(self, item: int) -> "Jet":
+    def __getitem__(self, item: int | slice) -> "Jet":
         return self._map(lambda stream: stream[item])
 
     def __add__(self, other: "Jet | Array | float") -> "Jet":

@@ -80,6 +80,43 @@ class FNN(eqx.Module):
         return self.output(self.shared(coordinates, parameters))
 
 
+class QuadraticFNN(eqx.Module):
+    """A network whose hidden layers are tanh(z + z z'), z and z' both affine in the layer before.
+
+    The products let few units follow what oscillates, or scales with a parameter (Bu and Karpatne 2021, QRes,
+    arXiv:2101.08366). inputs-(depth × width)-outputs, with twice the weights of an FNN in a layer.
+    """
+
+    hidden: tuple[Linear, ...]
+    output: Output
+
+    def __init__(
+        self,
+        coordinates: int,
+        parameters: int,
+        outputs: int,
+        width: int,
+        depth: int,
+        key: Array,
+        dtype=jnp.float32,
+    ):
+        keys = jax.random.split(key, depth + 1)
+        sizes = [coordinates + parameters] + [width] * depth
+        self.hidden = tuple(Linear(a, 2 * width, k, dtype) for a, k in zip(sizes, keys[:-1]))
+        self.output = Output(width, outputs, keys[-1], dtype)
+
+    def shared(self, coordinates: T, parameters: T) -> T:
+        h = concatenate([coordinates, parameters])
+        for layer in self.hidden:
+            both, width = layer(h), len(layer.bias) // 2
+            z = both[:width]
+            h = tanh(z + z * both[width:])
+        return h
+
+    def __call__(self, coordinates: T, parameters: T) -> T:
+        return self.output(self.shared(coordinates, parameters))
+
+
 class ParamFNN(eqx.Module):
     """Coordinates and parameters enter through branches of their own, are joined, and go through a trunk.
 
@@ -120,9 +157,13 @@ class ParamFNN(eqx.Module):
         return self.output(self.shared(coordinates, parameters))
 
 
-def build(
-    kind: type[FNN] | type[ParamFNN], problem: Problem, width: int, depth: int, key: Array, dtype=jnp.float32
-) -> FNN | ParamFNN:
+Network = FNN | QuadraticFNN | ParamFNN
+
+KINDS: dict[str, type[Network]] = {"fnn": FNN, "quadratic": QuadraticFNN, "param-fnn": ParamFNN}
+"""Networks by their name in the settings."""
+
+
+def build(kind: type[Network], problem: Problem, width: int, depth: int, key: Array, dtype=jnp.float32) -> Network:
     """A network with the inputs and outputs of a problem."""
     return kind(
         problem.coordinates.feature_count,

@@ -10,13 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
@@ -24,6 +23,7 @@ from clpinn.domain import Box, Points, generator
 from clpinn.loss import measured_rows, terms
 from clpinn.networks import FNN, build
 from clpinn.problem import Condition, Data, Problem, magnitudes, values
+from clpinn.threads import on_all_cores
 
 CONDITIONS_SHARE = 0.3
 """Share of the rows that goes to the conditions, if there are any."""
@@ -74,6 +74,17 @@ class Pool:
 
     thetas: Points
     shares: Float[np.ndarray, " tasks"]
+
+
+class Linearised(NamedTuple):
+    """The rows of a batch and their derivatives with respect to the network's flattened arrays, both balanced."""
+
+    rows: Float[np.ndarray, " rows"]
+    jacobian: Float[np.ndarray, "rows parameters"]
+    named: dict[str, float]
+    """Sums of squares by residual name, before the rows were balanced."""
+    balance: dict[str, Float[np.ndarray, " residuals"]]
+    """The factors, by term."""
 
 
 class Rows:
@@ -247,15 +258,41 @@ class Rows:
         named = {key: float(part) for key, part in self._values(network, dict(batch)).items()}
         return sum(named.values()), named
 
-    def jacobian(
-        self, network: Any, batch: Mapping[str, Batch]
-    ) -> tuple[Float[Array, " rows"], Float[Array, "rows parameters"], dict[str, Float[Array, " residuals"]]]:
-        """All rows of a batch and their derivatives with respect to the network's flattened arrays, balanced.
+    def jacobian(self, network: Any, batch: Mapping[str, Batch]) -> "Linearised":
+        """All rows of a batch and their derivatives, balanced.
 
         Balanced: the rows of each residual are multiplied by one factor, so that their derivatives have the same mean
-        square. The factors, by term, are given too.
+        square.
         """
-        return self._jacobians(network, dict(batch))
+        found, slopes, balance = self._jacobians(network, dict(batch))
+        found, balance = jax.tree.map(np.asarray, (found, balance))
+        rows = np.concatenate([(found[name] * balance[name]).reshape(-1) for name in found])
+        leaves = jax.tree.leaves(network)
+        jacobian = np.empty((len(rows), sum(leaf.size for leaf in leaves)))
+        parts, first = [], 0
+        for name in found:
+            count, column = found[name].shape[1], 0
+            for leaf, slope in zip(leaves, jax.tree.leaves(slopes[name]), strict=True):
+                for shard in slope.addressable_shards:
+                    start = first + count * (shard.index[0].start or 0)
+                    parts.append((start, column, np.asarray(shard.data), balance[name]))
+                column += leaf.size
+            first += found[name].size
+
+        def fill(part: tuple[int, int, np.ndarray, np.ndarray]) -> None:
+            """Put one device's derivatives by one of the network's arrays where they belong."""
+            start, column, slope, factors = part
+            points, count, *shape = slope.shape
+            size = math.prod(shape)
+            block = jacobian[start : start + points * count, column : column + size].reshape(points, count, size)
+            np.multiply(slope.reshape(points, count, size), factors[:, None], out=block)
+
+        on_all_cores(fill, parts)
+        named: dict[str, float] = {}
+        for name in found:
+            for key, part in zip(self._names[name], np.sum(found[name] ** 2, axis=0), strict=True):
+                named[key] = named.get(key, 0.0) + float(part)  # two terms may use the same name
+        return Linearised(rows, jacobian, named, balance)
 
     def task_losses(self, network: Any, thetas: Points, key: Array, scales: Mapping[str, Scale]) -> np.ndarray:
         """Weighted mean squares of single tasks, each on the same points."""
@@ -296,34 +333,39 @@ class Rows:
         return jax.lax.psum(named, "rows")
 
     def linearised(
-        self, make: Callable[[Array], Any], flat: Float[Array, " parameters"], batch: Mapping[str, Batch]
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """The residuals of each term, and their derivatives by `flat`, of which `make` makes the network."""
+        self, make: Callable[[Any], Any], parameters: Any, batch: Mapping[str, Batch]
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
+        """The residuals of each term, and their derivatives by `parameters`, of which `make` makes the network.
+
+        Derivatives are a tree like `parameters`, each leaf with (points, residuals) before its own shape.
+        """
         rows, jacobians = {}, {}
         for name, part in batch.items():
 
-            def one(point: Batch, name=name) -> tuple[Array, Array]:
-                row, pull = jax.vjp(lambda flat: self._at(name, make(flat), point.x, point.theta, point.scale), flat)
+            def one(point: Batch, name=name) -> tuple[Array, Any]:
+                row, pull = jax.vjp(
+                    lambda parameters: self._at(name, make(parameters), point.x, point.theta, point.scale), parameters
+                )
                 return row, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(len(row), dtype=row.dtype))
 
             rows[name], jacobians[name] = jax.lax.map(one, part, batch_size=min(CHUNK, len(part.x)))
         return rows, jacobians
 
-    def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[Array, Array, dict[str, Array]]:
-        flat, unflatten = ravel_pytree(network)
-        rows, jacobians = self.linearised(unflatten, flat, batch)
-        squares = {
-            name: jax.lax.pmean(jnp.mean(jnp.sum(jacobian**2, axis=2), axis=0), "rows")
-            for name, jacobian in jacobians.items()
-        }
+    def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[dict, dict, dict[str, Array]]:
+        """Residuals, their derivatives, and what balances them, by term."""
+        rows, jacobians = self.linearised(lambda network: network, network, batch)
+
+        def mean_square(jacobian: Any, residuals: int) -> Array:
+            squares = [jnp.sum(leaf**2, axis=tuple(range(2, leaf.ndim))) for leaf in jax.tree.leaves(jacobian)]
+            return jax.lax.pmean(jnp.mean(sum(squares, jnp.zeros(residuals)), axis=0), "rows")
+
+        squares = {name: mean_square(jacobian, rows[name].shape[1]) for name, jacobian in jacobians.items()}
         largest = jnp.max(jnp.concatenate(list(squares.values())))
         balance = {
             name: jnp.where(largest > 0, jnp.sqrt(largest / jnp.maximum(square, BALANCE_RANGE * largest)), 1.0)
             for name, square in squares.items()
         }
-        row = [(rows[name] * balance[name]).reshape(-1) for name in batch]
-        jacobian = [(jacobians[name] * balance[name][:, None]).reshape(-1, len(flat)) for name in batch]
-        return jnp.concatenate(row), jnp.concatenate(jacobian), balance
+        return rows, jacobians, balance
 
 
 def _stratified(shares: np.ndarray, count: int, offsets: float | np.ndarray) -> np.ndarray:

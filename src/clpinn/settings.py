@@ -24,9 +24,9 @@ class SettingsError(ClpinnError, ValueError):
 
 @dataclass(frozen=True)
 class Architecture:
-    """The network: `fnn` or `param-fnn`, hidden layers of one width (for param-fnn: the depth of the trunk)."""
+    """The network (see `clpinn.networks`): hidden layers of one width; for param-fnn the depth is that of the trunk."""
 
-    kind: Literal["fnn", "param-fnn"] = "fnn"
+    kind: Literal["fnn", "quadratic", "param-fnn"] = "fnn"
     width: int = 50
     depth: int = 4
 
@@ -102,7 +102,7 @@ class NaturalSettings:
     momentum: float = 0.8
     noise: float = 1e-6
     """Damping of a row in proportion to its squared residual: the mean of it, relative as damping is."""
-    last_step: float = 0.1
+    last_step: float = 0.02
     """The longest step allowed falls from 1 to this over a run with bounds."""
 
 
@@ -232,27 +232,29 @@ def paper(problem: Problem, method: str) -> Settings:
     )
 
 
-def network_size(problem: Problem) -> Architecture:
-    """The network of the natural preset: 4 layers of 30 for up to four inputs, 10 wider for each further one to 60."""
+def network_size(problem: Problem, branched: bool = False) -> Architecture:
+    """The network of the natural preset: quadratic, 4 layers of 21 for up to four inputs, 7 wider for each further one
+    to 42; with a parameter branch about as many parameters.
+    """
     inputs = problem.coordinates.feature_count + problem.parameters.feature_count
-    return Architecture("fnn", width=min(60, max(30, 10 * inputs - 10)), depth=4)
+    size = min(6, max(3, inputs - 1))
+    return Architecture("param-fnn", 10 * size, 3) if branched else Architecture("quadratic", 7 * size, 4)
 
 
 def natural(problem: Problem, method: str = "free") -> Settings:
     """The natural preset: natural gradient in double precision, the same settings for every problem.
 
     Only the network's size follows from the number of inputs. With one of the paper's methods the tasks, weights and
-    replay are that method's, the network's kind too.
+    replay are that method's, and ACR2 has its parameter branch.
     """
     settings = paper(problem, "uni" if method == "free" else method)
     tasks = TaskSettings("free", active=0, replay=0) if method == "free" else replace(settings.tasks, interval=100)
-    kind, network = settings.network.kind, network_size(problem)
     return replace(
         settings,
         method=method,
         optimizer="natural",
         precision="double",
-        network=replace(network, kind=kind, depth=network.depth - (kind == "param-fnn")),
+        network=network_size(problem, branched=settings.network.kind == "param-fnn"),
         tasks=tasks,
     )
 

@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 from clpinn.domain import Axis, Box, Points
 from clpinn.loss import Collocation, Loss, Tasks
-from clpinn.networks import FNN, ParamFNN, build, trainable
+from clpinn.networks import KINDS, ParamFNN, build, trainable
 from clpinn.optimizers import Step
 from clpinn.optimizers.adam import Adam
 from clpinn.optimizers.lbfgs import LBFGS
@@ -41,6 +41,8 @@ RECOVERIES = 5
 # loss after which the steps become shorter, and how short at last.
 VALIDATION_STEPS, VALIDATION_POINTS = 10, 4096
 PATIENCE, SHORTEST = 100, 1 / 16
+FALL = (0.0, 0.8, 1.0), (0.0, 0.6, 1.0)
+"""How far the longest step has fallen, on a logarithmic scale, at shares of a bounded run: faster at the end."""
 AMPLITUDE_RANGE, TINY = 0.01, 1e-6
 """Norms of an output's weights, or one over them, at which its amplitude is changed; by no more than this at once."""
 EVENTS_UNTIL = 0.7
@@ -167,7 +169,7 @@ class Trainer:
         """The state before the first step."""
         settings = self.settings
         architecture = settings.network
-        kind = FNN if architecture.kind == "fnn" else ParamFNN
+        kind = KINDS[architecture.kind]
         network = build(kind, self.problem, architecture.width, architecture.depth, self._network_key, self.dtype)
         for what, wanted in (
             ("lbfgs.freeze", settings.lbfgs.freeze),
@@ -335,7 +337,7 @@ class Trainer:
         # Other batches after a failure: the old one would fail again.
         key = jax.random.fold_in(jax.random.fold_in(self._batch_key, state.recoveries), state.step)
         objective.draw(state.network, key, scales)
-        largest = state.rate * min(state.limit, self.settings.natural.last_step**done)
+        largest = state.rate * min(state.limit, self.settings.natural.last_step ** np.interp(done, *FALL))
         network, optimizer, met = self.natural.step(objective, state.network, optimizer, largest)
         if math.isfinite(float(met.value)):
             met = met._replace(value=sum(objective.named.values()))  # as it was before the rows were balanced
@@ -529,15 +531,15 @@ class _Batches:
     def value(self, parameters: Any) -> float:
         return self.rows.value(parameters, self.batch)[0]
 
-    def jacobian(self, parameters: Any) -> tuple[jax.Array, jax.Array]:
+    def jacobian(self, parameters: Any) -> tuple[np.ndarray, np.ndarray]:
         """Balances the batch, after its value has been noted."""
-        self.named = self.rows.value(parameters, self.batch)[1]
-        rows, jacobian, balance = self.rows.jacobian(parameters, self.batch)
+        found = self.rows.jacobian(parameters, self.batch)
+        self.named = found.named
         self.batch = {
-            name: eqx.tree_at(lambda b: b.scale, part, part.scale * np.asarray(balance[name]))
+            name: eqx.tree_at(lambda b: b.scale, part, part.scale * found.balance[name])
             for name, part in self.batch.items()
         }
-        return rows, jacobian
+        return found.rows, found.jacobian
 
 
 class _Objective:

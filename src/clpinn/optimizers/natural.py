@@ -9,7 +9,6 @@ network has parameters, so the linear system is solved in the space of rows.
 nearly solves its batch, what the network cannot fit is noise, and this is how kriging treats noise of known variance.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol
@@ -18,11 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 
 from clpinn.errors import ClpinnError
 from clpinn.optimizers import Step
+from clpinn.threads import on_all_cores
 
 BLOCK = 128
 """Rows of the kernel that are computed at once on a core."""
@@ -37,8 +38,8 @@ class RowObjective(Protocol):
         """The sum of squares."""
         ...
 
-    def jacobian(self, parameters: Any) -> tuple[Float[Array, " rows"], Float[Array, "rows parameters"]]:
-        """The rows, and their derivatives with respect to the flattened parameters."""
+    def jacobian(self, parameters: Any) -> tuple[ArrayLike, ArrayLike]:
+        """The rows, and their derivatives with respect to the flattened parameters: (rows,) and (rows, parameters)."""
         ...
 
 
@@ -144,15 +145,8 @@ def _kernel(jacobian: np.ndarray) -> np.ndarray:
         kernel[start:end, :end] = jacobian[start:end] @ jacobian[:end].T
 
     # The long ones first, so that the cores end together.
-    starts = range(0, len(jacobian), BLOCK)[::-1]
-    for _ in _pool().map(fill, starts):
-        pass
+    on_all_cores(fill, range(0, len(jacobian), BLOCK)[::-1])
     return kernel
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor()
 
 
 @cache
