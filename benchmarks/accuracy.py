@@ -3,17 +3,21 @@
     python benchmarks/accuracy.py [PROBLEM ...] [--seeds 0 1 2] [--seconds 60] [--method free] [--kept]
 
 Each cell is `clpinn train PROBLEM --seed SEED --seconds S` in a directory of its own under runs/accuracy, resumed if it
-was interrupted and not run again once it is there, so that the table can be made in parts; --kept runs none and shows
-those that are there. Seconds are of training, compilation included; evaluation on the full grid comes after. Cores are
-those that the process may use (taskset -c 0 leaves one). Floors are a macro error ten times below the paper's best, and
-a worst one ten times below the best worst case that it publishes. With --out the table is written to a page.
+was interrupted. What it ended with is kept in benchmarks/results/accuracy, with the commit it was made at, and a cell
+that is there is not run again, so that the table can be made in parts; --kept runs none and shows all that are there.
+Seconds are of training, compilation included; evaluation on the full grid comes after. Cores are those that the process
+may use (taskset -c 0 leaves one). Floors are a macro error ten times below the paper's best, and a worst one ten times
+below the best worst case that it publishes. With --out the table is written to a page.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
 
 # Of each output: the paper's best macro relative L2 (mean of three seeds) and the floor we set ourselves; the seconds a
 # run takes; the best worst-case error that the paper publishes (over its outputs).
@@ -26,29 +30,38 @@ PAPER = {
 }
 
 
-def cell(name: str, seed: int, seconds: float, out: Path, kept: bool, *options: str) -> dict | None:
-    """The metrics of one run, made now unless they are there; with `kept` None if they are not."""
-    metrics = out / "metrics.json"
-    ended = metrics.exists() and json.loads(metrics.read_text())["outcome"] != "stopped"
-    if kept and not ended:
-        return None
-    if not ended:
+def cell(file: Path, folder: Path, name: str, seed: int, seconds: float, method: str, overrides: list[str]) -> dict:
+    """What one run ended with, kept in `file`; run now in `folder` if that is not there."""
+    if not file.exists():
+        options = ["--method", method, *(word for setting in overrides for word in ("--set", setting))]
+        commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
         command = [sys.executable, "-m", "clpinn", "train", name, "--seed", str(seed), "--seconds", f"{seconds:g}"]
-        subprocess.run([*command, *options, "--out", str(out), "--resume"], check=True, stdout=sys.stderr)
-    cores = len(json.loads((out / "config.json").read_text())["devices"])
-    return json.loads(metrics.read_text()) | {"cores": cores}
+        subprocess.run([*command, *options, "--out", str(folder), "--resume"], check=True, stdout=sys.stderr)
+        metrics = json.loads((folder / "metrics.json").read_text())
+        if metrics["outcome"] == "stopped":
+            sys.exit(f"The run in {folder} was stopped. Start again to go on with it.")
+        found = {
+            key: metrics[key] for key in ("problem", "method", "seed", "outcome", "steps", "validation", "outputs")
+        }
+        found["limit"], found["wall_seconds"] = seconds, metrics["wall_seconds"] - metrics["seconds"]["evaluation"]
+        found["cores"] = len(json.loads((folder / "config.json").read_text())["devices"])
+        found["set"], found["commit"] = overrides, commit.stdout.strip()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(found, indent=1))
+    return json.loads(file.read_text())
 
 
-def rows(name: str, seed: int, seconds: float, metrics: dict) -> list[str]:
-    outputs, _, worst = PAPER[name]
+def rows(found: dict) -> list[str]:
+    """The lines of a cell in the table, one an output."""
+    outputs, _, worst = PAPER[found["problem"]]
     lines = []
     for output, (paper, floor) in outputs.items():
-        found = metrics["outputs"][output]
-        macro, largest = found["rel_l2_macro"], found["rel_l2_worst"]
+        macro, largest = (found["outputs"][output][key] for key in ("rel_l2_macro", "rel_l2_worst"))
         verdict = "yes" if macro <= floor and largest <= worst / 10 else "no"
         ratios = f"{paper / macro:.1f} | {worst / largest:.1f}"
-        figures = f"{seconds:g} | {metrics['cores']} | {metrics['steps']} | {macro:.2e} | {largest:.2e} | {paper:.2e}"
-        lines.append(f"| {name} {output} | {seed} | {figures} | {ratios} | {verdict} |")
+        run = f"{found['limit']:g} | {found['cores']} | {found['steps']}"
+        what = f"{found['problem']} {output} | {' '.join([found['method'], *found['set']])} | {found['seed']}"
+        lines.append(f"| {what} | {run} | {macro:.2e} | {largest:.2e} | {paper:.2e} | {ratios} | {verdict} |")
     return lines
 
 
@@ -58,28 +71,31 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, help="training time of a run [default: by problem, 60 to 840]")
     parser.add_argument("--method", default="free")
-    parser.add_argument("--tasks", type=int, help="size of the method's pool [default: the paper's]")
-    parser.add_argument("--folder", type=Path, default=Path("runs/accuracy"))
-    parser.add_argument("--kept", action="store_true", help="run nothing, show the runs that are there")
+    parser.add_argument("--set", nargs="*", default=[], help="settings to override, such as tasks.active=200")
+    parser.add_argument("--kept", action="store_true", help="run nothing, show the cells that are there")
     parser.add_argument("--out", type=Path, help="write the table to this page, too")
     arguments = parser.parse_args()
+    results = RESULTS / "accuracy"
+    if arguments.kept:
+        cells = [json.loads(file.read_text()) for file in results.glob("*.json")]
+        cells = [found for found in cells if found["problem"] in arguments.problems]
+        order = list(PAPER)
+        cells.sort(key=lambda found: (order.index(found["problem"]), found["limit"], found["method"], found["seed"]))
+    else:
+        cells = []
+        for name, seed in product(arguments.problems, arguments.seeds):
+            seconds = arguments.seconds or PAPER[name][1]
+            label = "-".join([name, arguments.method, *arguments.set, f"{seconds:g}s", str(seed)])
+            file, folder = results / f"{label}.json", Path("runs/accuracy") / label
+            found = cell(file, folder, name, seed, seconds, arguments.method, arguments.set)
+            print("\n".join(rows(found)), file=sys.stderr, flush=True)
+            cells.append(found)
     lines = [
-        "| problem | seed | s | cores | steps | macro rel. L2 | worst | paper's | ratio | worst's ratio | floors met |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| problem | method | seed | s | cores | steps | macro rel. L2 | worst | paper's | ratio | of worst | floors met |",
+        "|" + "---|" * 12,
+        *(line for found in cells for line in rows(found)),
     ]
-    print("\n".join(lines), flush=True)
-    method, tasks = arguments.method, arguments.tasks
-    options = ["--method", method, *(["--set", f"tasks.active={tasks}"] if tasks else [])]
-    for name in arguments.problems:
-        seconds = arguments.seconds or PAPER[name][1]
-        for seed in arguments.seeds:
-            out = arguments.folder / f"{name}-{method}{tasks or ''}-{seconds:g}s-{seed}"
-            metrics = cell(name, seed, seconds, out, arguments.kept, *options)
-            if metrics is None:
-                continue
-            found = rows(name, seed, seconds, metrics)
-            print("\n".join(found), flush=True)
-            lines += found
+    print("\n".join(lines))
     if arguments.out:
         about = "\n".join(__doc__.split("\n\n")[2:]).strip()
         arguments.out.write_text("\n".join(["# Accuracy", "", about, "", *lines, ""]))

@@ -9,9 +9,9 @@ L-BFGS; Scimba and jinns their natural gradients. The settings of a peer are sai
 benchmarks/peers. Seconds are of training, compilation included and imports not. Errors are relative L2 over clpinn's
 evaluation grid, one for each theta of its grid: macro is their mean, worst the largest.
 
-The peers have an environment of their own. A cell is kept under runs/peers and not run again once it is there, so that
-the table can be made in parts; --kept runs none and shows those that are there. Tools take turns within a seed, a
-problem and a time. Cores are those that the process may use. With --out the tables are written to a page.
+The peers have an environment of their own. A cell is kept in benchmarks/results/peers and not run again once it is
+there, so that the table can be made in parts; --kept runs none and shows those that are there. Tools take turns within
+a seed, a problem and a time. Cores are those that the process may use. With --out the tables are written to a page.
 """
 
 import argparse
@@ -30,22 +30,19 @@ import numpy as np
 TOOLS = {"clpinn": "clpinn", "deepxde": "DeepXDE", "scimba": "Scimba", "jinns": "jinns"}
 
 
-def own(name: str, seconds: float, seed: int, out: Path, kept: bool) -> dict | None:
-    """A cell of clpinn, trained now unless it was; with `kept` None if it was not."""
-    found = accuracy.cell(name, seed, seconds, out, kept)
-    if found is None:
-        return None
-    errors, used = found["outputs"]["u"], found["wall_seconds"] - found["seconds"]["evaluation"]
+def own(file: Path, name: str, seconds: float, seed: int) -> dict:
+    """A cell of clpinn, trained now unless it was."""
+    found = accuracy.cell(file, Path("runs/peers") / file.stem, name, seed, seconds, "free", [])
+    errors = found["outputs"]["u"]
     return {
         "macro": errors["rel_l2_macro"], "worst": errors["rel_l2_worst"],
-        "steps": found["steps"], "seconds": used, "cores": found["cores"],
+        "steps": found["steps"], "seconds": found["wall_seconds"], "cores": found["cores"],
     }  # fmt: skip
 
 
-def theirs(tool: str, name: str, seconds: float, seed: int, out: Path, python: str | None) -> dict | None:
-    """A cell of a peer, run now by `python` unless it is there; without `python` None if it is not."""
-    file = out.with_suffix(".json")
-    if not file.exists() and python:
+def theirs(file: Path, tool: str, name: str, seconds: float, seed: int, python: str) -> dict:
+    """A cell of a peer, run now by `python` unless it is there."""
+    if not file.exists():
         from clpinn.problems import load_problem
         from clpinn.references import reference_table
 
@@ -67,7 +64,7 @@ def theirs(tool: str, name: str, seconds: float, seed: int, out: Path, python: s
         }  # fmt: skip
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(cell))
-    return json.loads(file.read_text()) if file.exists() else None
+    return json.loads(file.read_text())
 
 
 def spread(values: list[float]) -> str:
@@ -110,7 +107,6 @@ def main() -> None:
     parser.add_argument("--tools", nargs="*", choices=list(TOOLS), default=list(TOOLS))
     parser.add_argument("--seconds", nargs="*", type=float, default=[60, 300])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
-    parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
     parser.add_argument("--kept", action="store_true", help="run nothing, show the cells that are there")
     parser.add_argument("--out", type=Path, help="write the tables to this page, too")
     arguments = parser.parse_args()
@@ -119,15 +115,16 @@ def main() -> None:
     cells = {}
     for key in product(arguments.seeds, arguments.problems, arguments.seconds, arguments.tools):
         seed, name, seconds, tool = key
-        out = arguments.folder / f"{name}-{tool}-{seconds:g}s-{seed}"
+        file = accuracy.RESULTS / "peers" / f"{name}-{tool}-{seconds:g}s-{seed}.json"
+        if arguments.kept and not file.exists():
+            continue
         if tool == "clpinn":
-            cell = own(name, seconds, seed, out, arguments.kept)
+            cell = own(file, name, seconds, seed)
         else:
-            cell = theirs(tool, name, seconds, seed, out, None if arguments.kept else arguments.python)
-        if cell:
-            cells[key] = cell
-            if not arguments.kept:
-                print(f"{out.name}: macro {cell['macro']:.2e}, worst {cell['worst']:.2e}", file=sys.stderr, flush=True)
+            cell = theirs(file, tool, name, seconds, seed, arguments.python)
+        cells[key] = cell
+        if not arguments.kept:
+            print(f"{file.stem}: macro {cell['macro']:.2e}, worst {cell['worst']:.2e}", file=sys.stderr, flush=True)
     lines = tables(cells)
     print("\n".join(lines))
     if arguments.out:
