@@ -218,11 +218,14 @@ def sealed(header: Any, raw: bytes = b"") -> bytes:
     ],
 )
 def test_a_forged_header_is_detected(tmp_path: Path, newest: Path, leaf: Any):
-    header = {"format": 1, "step": 2, "description": {}, "leaves": [leaf]}
+    header = {"format": 1, "description": {"step": 2, "description": {}}, "leaves": [leaf]}
     assert_falls_back(tmp_path, newest, sealed(header, b"\0" * 8))
 
 
-@pytest.mark.parametrize("header", [b"", b"{", b"\xff", b"[" * 100_000, [], {}, {"format": 2}])
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"{", b"\xff", b"[" * 100_000, [], {}, {"format": 2}, {"format": 1, "description": {}, "leaves": []}],
+)
 def test_a_header_of_another_kind_is_detected(tmp_path: Path, newest: Path, header: Any):
     assert_falls_back(tmp_path, newest, sealed(header))
 

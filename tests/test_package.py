@@ -30,6 +30,7 @@ FLOW = [
     "settings",
     "trainer",
     "adapt",
+    "surrogate",
     "evaluate",
     "runs",
     "report",

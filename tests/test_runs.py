@@ -23,11 +23,11 @@ from clpinn import checkpoint, trainer
 from clpinn.loss import Loss
 from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
 from clpinn.rows import Rows
-from clpinn.runs import Observer, RunError, load_network, train
+from clpinn.runs import Observer, RunError, load_network, run
 from clpinn.settings import METHODS, SettingsError, natural, override, paper, scaled
 from clpinn.trainer import EVENTS_UNTIL, RECOVERIES, VALIDATION_STEPS, Trainer
 
-FILES = {"config.json", "history.jsonl", "metrics.json", "errors.csv", "checkpoint"}
+FILES = {"config.json", "history.jsonl", "metrics.json", "errors.csv", "checkpoint", "model.clpinn"}
 QUICK = ["network.width=5", "network.depth=1", "tasks.active=4", "tasks.evaluations=2"]
 
 
@@ -94,7 +94,7 @@ def test_every_method_on_every_benchmark(method, name, tmp_path):
         settings = dataclasses.replace(
             settings, tasks=dataclasses.replace(settings.tasks, fixed=settings.tasks.fixed[: corners + 2])
         )
-    result = train(problem, settings, tmp_path / "run")
+    result = run(problem, settings, tmp_path / "run")
     found = {path.name for path in (tmp_path / "run").iterdir()} - {".lock"}
     searching = method not in ("uni", "fix")
     assert found == FILES | ({"events.jsonl"} if searching else set())
@@ -124,7 +124,7 @@ def test_training_learns(tmp_path):
     settings = settings_for(
         "acr", "adam.steps=300", "tasks.interval=50", "lbfgs.steps=200", "network.width=10", "network.depth=2"
     )
-    result = train(Decay(), settings, tmp_path)
+    result = run(Decay(), settings, tmp_path)
     assert result.metrics["outputs"]["u"]["rel_l2_worst"] < 0.02
     history = lines(tmp_path / "history.jsonl")
     assert history[-1]["validation"] < 1e-2 * history[0]["validation"]
@@ -140,19 +140,19 @@ def test_training_learns(tmp_path):
 def test_replay_rules_reach_the_trainer(tmp_path):
     """With room for one replay task the sets fill and stay within bounds; without replay a task is dropped."""
     longer = ["adam.steps=400", "tasks.interval=20"]
-    train(Decay(), settings_for("acr", "tasks.replay=1", *longer), tmp_path / "acr")
+    run(Decay(), settings_for("acr", "tasks.replay=1", *longer), tmp_path / "acr")
     events = lines(tmp_path / "acr" / "events.jsonl")
     assert max(len(event["active"]) for event in events) == 4 and max(len(event["replay"]) for event in events) == 1
-    train(Decay(), settings_for("ac", "tasks.active=3"), tmp_path / "ac")
+    run(Decay(), settings_for("ac", "tasks.active=3"), tmp_path / "ac")
     events = lines(tmp_path / "ac" / "events.jsonl")
     assert all(event["replay"] == [] for event in events) and any(event["moved_dropped"] for event in events)
-    train(Decay(), settings_for("acr", "tasks.replay=None", *longer), tmp_path / "all")
+    run(Decay(), settings_for("acr", "tasks.replay=None", *longer), tmp_path / "all")
     assert len(lines(tmp_path / "all" / "events.jsonl")[-1]["replay"]) > 1
 
 
 def test_dynamic_weights_without_selection(tmp_path):
     """The ablation fixed + weights: a fixed pool is queried for its weights."""
-    result = train(Decay(), settings_for("uni", "weights.kind=dynamic"), tmp_path)
+    result = run(Decay(), settings_for("uni", "weights.kind=dynamic"), tmp_path)
     events = lines(tmp_path / "events.jsonl")
     assert len(events) == 8 and events[0]["newcomer"] is None and len(set(events[-1]["weights"])) > 1
     assert result.metrics["queries"] == 8 * 4
@@ -181,22 +181,22 @@ def test_decay_and_freezing():
 
 def test_double_precision_batches_and_probe(tmp_path):
     settings = settings_for("ac", "precision=double", "batch=0.5", "probe=2", "lbfgs.line_search=true")
-    result = train(Decay(), settings, tmp_path)
+    result = run(Decay(), settings, tmp_path)
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(result.network))
     assert set(lines(tmp_path / "history.jsonl")[-1]["probe"]) == {"u"}
     assert not jax.config.jax_enable_x64
 
 
 def test_the_probe_touches_nothing(tmp_path):
-    train(Decay(), settings_for(), tmp_path / "without")
-    train(Decay(), settings_for("acr", "probe=3"), tmp_path / "with")
+    run(Decay(), settings_for(), tmp_path / "without")
+    run(Decay(), settings_for("acr", "probe=3"), tmp_path / "with")
     left, right = arrays(tmp_path / "without"), arrays(tmp_path / "with")
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(left, right))
 
 
 def test_two_runs_are_bit_identical_and_seeds_differ(tmp_path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        train(Decay(), settings_for("acr", f"seed={seed}"), tmp_path / name)
+        run(Decay(), settings_for("acr", f"seed={seed}"), tmp_path / name)
     same(tmp_path / "a", tmp_path / "b")
     first, other = (load_network(tmp_path / name, Decay()).output.weight for name in ("a", "c"))
     assert not np.array_equal(first, other)
@@ -204,33 +204,33 @@ def test_two_runs_are_bit_identical_and_seeds_differ(tmp_path):
 
 def test_stop_at_steps_and_resume(tmp_path):
     """In both stages; the end is that of a run that never stopped."""
-    train(Decay(), settings_for(), tmp_path / "whole")
+    run(Decay(), settings_for(), tmp_path / "whole")
     for steps, after in ((17, 17), (None, 17), (48, 48), (10**6, 60)):
         bound = dataclasses.replace(settings_for(), steps=steps)
-        result = train(Decay(), bound, tmp_path / "parts", resume=True)
+        result = run(Decay(), bound, tmp_path / "parts", resume=True)
         assert result.metrics["steps"] == after
         assert result.outcome == ("finished" if after == 60 else "steps")
     same(tmp_path / "whole", tmp_path / "parts")
     said = []
-    train(Decay(), settings_for(), tmp_path / "parts", resume=True, observer=Observer(message=said.append))
+    run(Decay(), settings_for(), tmp_path / "parts", resume=True, observer=Observer(message=said.append))
     assert "Nothing is left to do" in said[0]
     assert np.array_equal(load_network(tmp_path / "parts", Decay()).output.weight, result.network.output.weight)
 
 
 def test_a_bound_in_seconds(tmp_path):
-    result = train(Decay(), settings_for("uni", "adam.steps=1000000", "lbfgs.steps=1000000", "seconds=4"), tmp_path)
+    result = run(Decay(), settings_for("uni", "adam.steps=1000000", "lbfgs.steps=1000000", "seconds=4"), tmp_path)
     assert result.outcome == "time" and result.metrics["lbfgs_steps"] > 0
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
-    train(Decay(), settings_for(), tmp_path / "whole")
+    run(Decay(), settings_for(), tmp_path / "whole")
     half = dataclasses.replace(settings_for(), steps=33)
-    train(Decay(), half, tmp_path / "parts", checkpoint_seconds=0)
+    run(Decay(), half, tmp_path / "parts", checkpoint_seconds=0)
     more = dataclasses.replace(settings_for(), steps=10**6)
     newest = sorted((tmp_path / "parts" / "checkpoint").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
     said = []
-    train(Decay(), more, tmp_path / "parts", resume=True, observer=Observer(message=said.append))
+    run(Decay(), more, tmp_path / "parts", resume=True, observer=Observer(message=said.append))
     assert newest.name in said[0] and "Going on from step 32" in said[1]
     same(tmp_path / "whole", tmp_path / "parts")
 
@@ -251,14 +251,14 @@ def fail_at(monkeypatch, calls):
 def test_a_failure_is_survived(tmp_path, monkeypatch, at):
     fail_at(monkeypatch, lambda call: call == at)
     said = []
-    result = train(Decay(), settings_for(), tmp_path, observer=Observer(message=said.append))
+    result = run(Decay(), settings_for(), tmp_path, observer=Observer(message=said.append))
     assert result.outcome == "finished" and result.metrics["recoveries"] == 1
     assert ("smaller learning rate" if at == 23 else "starts afresh") in said[0]
 
 
 def test_a_lasting_failure_is_a_named_outcome(tmp_path, monkeypatch):
     fail_at(monkeypatch, lambda call: call > 22)
-    result = train(Decay(), settings_for(), tmp_path)
+    result = run(Decay(), settings_for(), tmp_path)
     assert result.outcome == "diverged" and result.metrics["recoveries"] == 5
     assert result.metrics["outputs"]["u"]["rel_l2_macro"] is not None
     assert lines(tmp_path / "events.jsonl")[-1]["step"] == 20
@@ -276,7 +276,7 @@ def test_a_lasting_failure_is_a_named_outcome(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_settings_that_contradict_the_problem(tmp_path, changes, message):
     with pytest.raises(cl.ClpinnError, match=message):
-        train(Decay(), settings_for("acr", *changes), tmp_path / "run")
+        run(Decay(), settings_for("acr", *changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -284,19 +284,19 @@ def test_directories_are_respected(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
     with pytest.raises(RunError, match="is not empty"):
-        train(Decay(), settings_for(), tmp_path / "full")
+        run(Decay(), settings_for(), tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
-    train(Decay(), settings_for(), tmp_path / "run")
+    run(Decay(), settings_for(), tmp_path / "run")
     before = (tmp_path / "run" / "metrics.json").read_bytes()
     with pytest.raises(RunError, match="is of another problem: Decay, not Burgers. Nothing was changed"):
-        train(small("burgers"), settings_for(), tmp_path / "run", resume=True)
+        run(small("burgers"), settings_for(), tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "metrics.json").read_bytes() == before
     with pytest.raises(RunError, match="is not a run"):
         load_network(tmp_path / "full", Decay())
 
 
 def test_a_full_disk_is_one_clear_message(tmp_path, monkeypatch):
-    train(Decay(), dataclasses.replace(settings_for(), steps=10), tmp_path)
+    run(Decay(), dataclasses.replace(settings_for(), steps=10), tmp_path)
     kept = sorted((tmp_path / "checkpoint").iterdir())
 
     def full(*_, **__):
@@ -304,7 +304,7 @@ def test_a_full_disk_is_one_clear_message(tmp_path, monkeypatch):
 
     monkeypatch.setattr(checkpoint.os, "fsync", full)
     with pytest.raises(cl.ClpinnError, match="checkpoint"):
-        train(Decay(), dataclasses.replace(settings_for(), steps=20), tmp_path, resume=True, checkpoint_seconds=0)
+        run(Decay(), dataclasses.replace(settings_for(), steps=20), tmp_path, resume=True, checkpoint_seconds=0)
     assert sorted((tmp_path / "checkpoint").iterdir()) == kept
 
 
@@ -438,7 +438,7 @@ def test_a_run_directory_is_locked(tmp_path):
             time.sleep(0.05)
         settings = settings_for("acr", "adam.steps=1000000")
         with pytest.raises(RunError, match="Another process is working"):
-            train(Decay(), settings, out, resume=True, name="tests/small.py:Decay")
+            run(Decay(), settings, out, resume=True, name="tests/small.py:Decay")
     finally:
         process.kill()
         process.wait()
@@ -456,7 +456,7 @@ def natural_for(method="free", *more, problem=None):
 
 @pytest.mark.parametrize("method", ["free", "uni", "ag", "acr", "acr2"])
 def test_every_method_under_natural(method, tmp_path):
-    result = train(Decay(), natural_for(method, "steps=40"), tmp_path)
+    result = run(Decay(), natural_for(method, "steps=40"), tmp_path)
     metrics, searching = result.metrics, method not in ("free", "uni")
     found = {path.name for path in tmp_path.iterdir()} - {".lock"}
     assert found == FILES | ({"events.jsonl"} if searching else set())
@@ -481,7 +481,7 @@ def test_every_method_under_natural(method, tmp_path):
 def test_natural_gradient_learns(tmp_path):
     """Over five seeds the worst error was below 6e-4."""
     size = ["network.width=10", "network.depth=2", "natural.rows=128"]
-    result = train(Decay(), natural_for("free", *size, "steps=150"), tmp_path)
+    result = run(Decay(), natural_for("free", *size, "steps=150"), tmp_path)
     assert result.metrics["outputs"]["u"]["rel_l2_worst"] < 2e-3
     assert result.metrics["outputs"]["u"]["rel_l2_macro"] < 1e-3
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(result.network))
@@ -498,7 +498,7 @@ def test_outputs_and_conditions_of_very_different_size_are_all_learned(tmp_path)
         natural=dataclasses.replace(chosen.natural, rows=300),
         steps=500,
     )
-    metrics = train(problem, chosen, tmp_path).metrics
+    metrics = run(problem, chosen, tmp_path).metrics
     assert metrics["outputs"]["u"]["rel_l2_macro"] < 0.005 and metrics["outputs"]["w"]["rel_l2_macro"] < 0.01
 
 
@@ -522,7 +522,7 @@ def test_an_output_of_any_size_is_learned_beside_another(tmp_path, size):
             return {"u": a * bump, "w": 4 * size * x * (1 - x) + 0 * a}
 
     options = ["network.width=10", "network.depth=2", "natural.rows=128", "steps=200"]
-    metrics = train(Sizes(), override(natural(Sizes()), options), tmp_path).metrics
+    metrics = run(Sizes(), override(natural(Sizes()), options), tmp_path).metrics
     assert metrics["outputs"]["u"]["rel_l2_macro"] < 0.05
     assert metrics["outputs"]["w"]["max_abs"] < 0.05 * (size or 1)
 
@@ -552,14 +552,14 @@ def test_a_new_amplitude_changes_no_function(size):
 
 def test_two_runs_under_natural_are_bit_identical(tmp_path):
     for name in ("a", "b"):
-        train(Decay(), natural_for("acr", "steps=30"), tmp_path / name)
+        run(Decay(), natural_for("acr", "steps=30"), tmp_path / name)
     same(tmp_path / "a", tmp_path / "b")
 
 
 def test_natural_runs_go_on_where_they_stopped(tmp_path):
     """With a new bound, which decides how long its steps are from there on."""
-    train(Decay(), natural_for("free", "steps=12"), tmp_path)
-    result = train(Decay(), natural_for("free", "steps=25"), tmp_path, resume=True)
+    run(Decay(), natural_for("free", "steps=12"), tmp_path)
+    result = run(Decay(), natural_for("free", "steps=25"), tmp_path, resume=True)
     assert result.metrics["steps"] == 25
     assert [row["step"] for row in lines(tmp_path / "history.jsonl")] == [10, 20]
 
@@ -595,9 +595,9 @@ def rows_fail_at(monkeypatch, calls):
     real, count = Rows.jacobian, [0]
 
     def jacobian(self, *arguments):
-        rows, *others = real(self, *arguments)
+        found = real(self, *arguments)
         count[0] += 1
-        return (rows * np.nan if calls(count[0]) else rows), *others
+        return found._replace(rows=found.rows * np.nan) if calls(count[0]) else found
 
     monkeypatch.setattr(Rows, "jacobian", jacobian)
 
@@ -605,7 +605,7 @@ def rows_fail_at(monkeypatch, calls):
 def test_a_failure_under_natural_is_survived(tmp_path, monkeypatch):
     rows_fail_at(monkeypatch, lambda call: call == 15)
     said = []
-    result = train(Decay(), natural_for("acr", "steps=30"), tmp_path, observer=Observer(message=said.append))
+    result = run(Decay(), natural_for("acr", "steps=30"), tmp_path, observer=Observer(message=said.append))
     assert result.outcome == "steps" and result.metrics["recoveries"] == 1 and result.metrics["steps"] == 30
     assert "back to step 10, shorter steps" in said[0] and result.metrics["validation"] < 0.3
     assert counters(tmp_path)["rate"] == 0.5
@@ -613,7 +613,7 @@ def test_a_failure_under_natural_is_survived(tmp_path, monkeypatch):
 
 def test_a_lasting_failure_under_natural_is_a_named_outcome(tmp_path, monkeypatch):
     rows_fail_at(monkeypatch, lambda call: call > 15)
-    result = train(Decay(), natural_for("acr", "steps=30"), tmp_path)
+    result = run(Decay(), natural_for("acr", "steps=30"), tmp_path)
     assert result.outcome == "diverged" and result.metrics["recoveries"] == RECOVERIES
     assert result.metrics["steps"] == 10 and result.metrics["outputs"]["u"]["rel_l2_macro"] is not None
 
@@ -628,14 +628,14 @@ def counters(folder: Path) -> dict:
 
 
 def test_a_run_stops_at_a_validation_loss(tmp_path):
-    result = train(Decay(), natural_for("free", "steps=400", "until=0.01"), tmp_path)
+    result = run(Decay(), natural_for("free", "steps=400", "until=0.01"), tmp_path)
     assert result.outcome == "until" and result.metrics["steps"] < 400
     history = lines(tmp_path / "history.jsonl")
     assert history[-1]["validation"] == result.metrics["validation"] <= 0.01
     assert all(row["validation"] > 0.01 for row in history[:-1])
     # It can go on from there to a smaller one.
     smaller = result.metrics["validation"] / 4
-    further = train(Decay(), natural_for("free", f"until={smaller}"), tmp_path, resume=True)
+    further = run(Decay(), natural_for("free", f"until={smaller}"), tmp_path, resume=True)
     assert further.outcome == "until" and further.metrics["validation"] <= smaller
     assert further.metrics["steps"] > result.metrics["steps"]
 
@@ -643,7 +643,7 @@ def test_a_run_stops_at_a_validation_loss(tmp_path):
 def test_without_bounds_a_run_ends_when_its_progress_does(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "PATIENCE", 20)
     monkeypatch.setattr(trainer, "SHORTEST", 0.5)
-    result = train(Decay(), natural_for(), tmp_path)
+    result = run(Decay(), natural_for(), tmp_path)
     assert result.outcome == "finished" and result.metrics["validation"] < 1e-2
     assert counters(tmp_path)["rate"] == 0.5
     # The last twenty steps brought less than a fifth.
@@ -662,7 +662,7 @@ def test_a_problem_without_parameters_under_natural(tmp_path):
         def reference(self, x):
             return {"u": np.exp(-x)}
 
-    result = train(Alone(), natural_for("free", "steps=40", problem=Alone()), tmp_path)
+    result = run(Alone(), natural_for("free", "steps=40", problem=Alone()), tmp_path)
     assert result.metrics["outputs"]["u"]["rel_l2_worst"] < 0.02 and result.metrics["coverage_hole"] is None
 
 
@@ -683,7 +683,7 @@ def test_a_problem_without_parameters_under_natural(tmp_path):
 )
 def test_settings_that_contradict_the_optimiser(tmp_path, settings, message):
     with pytest.raises(cl.ClpinnError, match=message):
-        train(Decay(), settings(), tmp_path / "run")
+        run(Decay(), settings(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

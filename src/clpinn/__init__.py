@@ -7,8 +7,9 @@ from clpinn.errors import ClpinnError, DomainError, OutsideBoxWarning, ProblemEr
 from clpinn.evaluate import Metrics, aggregate, evaluate, reference_residual
 from clpinn.networks import FNN, ParamFNN, QuadraticFNN
 from clpinn.problem import Condition, Data, Problem, condition_residuals, named_derivatives, residuals, values
-from clpinn.runs import Result, load_network, train
-from clpinn.settings import Settings, paper, scaled
+from clpinn.runs import Result, load_network, run, train
+from clpinn.settings import Settings, natural, paper, scaled
+from clpinn.surrogate import Surrogate, load
 
 __version__ = "0.1.0"
 
@@ -31,19 +32,23 @@ __all__ = [
     "QuadraticFNN",
     "Result",
     "Settings",
+    "Surrogate",
     "aggregate",
     "at",
     "boundary",
     "condition_residuals",
     "evaluate",
+    "load",
     "load_network",
     "log",
     "named_derivatives",
+    "natural",
     "paper",
     "periodic",
     "problems",
     "reference_residual",
     "residuals",
+    "run",
     "scaled",
     "train",
     "values",

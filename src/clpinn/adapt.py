@@ -5,8 +5,8 @@ points of that theta, for many thetas in one compiled computation. Whether it is
 fitted to: the physics loss on points of their own, and an estimate of the error that is left (see `Heads`).
 """
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 from clpinn.derivatives import tanh
 from clpinn.domain import Points
 from clpinn.errors import ProblemError
-from clpinn.networks import Linear, Output
+from clpinn.networks import Linear, Output, precision
 from clpinn.problem import Problem, checked_thetas, values
 from clpinn.rows import Batch, Pool, Rows
 
@@ -65,8 +65,7 @@ class Adapted(eqx.Module):
         return self.base.output(features) + self.head(features)
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(eqx.Module):
     """Heads of several thetas, stacked, and what was found about each.
 
     Losses are mean squares of scaled residuals at points that the head was not fitted to. The error that is left is
@@ -83,6 +82,18 @@ class Heads:
     error_after: Float[np.ndarray, " thetas"]
     steps: Float[np.ndarray, " thetas"]
 
+    @staticmethod
+    def blank(parameters: int, head: Head, count: int) -> "Heads":
+        """Heads of a number of thetas with nothing in them."""
+        figures = {field.name: np.zeros(count) for field in dataclasses.fields(Heads)[2:]}
+        stacked = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), head)
+        return Heads(np.zeros((count, parameters)), stacked, **figures)
+
+    def joined(self, others: "Heads") -> "Heads":
+        """These heads and others, which take the place of those at the same thetas."""
+        kept = ~np.any(np.all(self.thetas[:, None] == others.thetas, axis=2), axis=1)
+        return jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[kept], np.asarray(b)]), self, others)
+
     @property
     def used(self) -> np.ndarray:
         return (self.loss_after < self.loss_before) & (self.error_after < self.error_before)
@@ -96,7 +107,10 @@ class Heads:
 
     def network(self, base: Any, i: int) -> Any:
         """The base with the head of a theta, or the base alone where that is not used."""
-        return Adapted(base, jax.tree.map(lambda leaf: leaf[i], self.heads)) if self.used[i] else base
+        if not self.used[i]:
+            return base
+        with jax.enable_x64(precision(base) == jnp.float64):
+            return Adapted(base, jax.tree.map(lambda leaf: jnp.asarray(leaf[i]), self.heads))
 
 
 class _Fit(eqx.Module):
@@ -120,7 +134,7 @@ def adapt(
     thetas = checked_thetas(problem, thetas, forbid_outside=True)
     if len(thetas) == 0:
         raise ProblemError("Thetas to adapt to need at least one row, but got none.")
-    dtype = base.output.weight.dtype
+    dtype = precision(base)
     with jax.enable_x64(True):
         base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), base)
         rows = Rows(problem, ROWS, jnp.float64)
@@ -140,7 +154,7 @@ def adapt(
             found.append(jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], solve(*stacked)))
             progress(start + kept, len(thetas))
         heads, figures = jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
-        return Heads(thetas, jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), heads), **figures)
+        return Heads(thetas, jax.tree.map(lambda leaf: np.asarray(leaf, dtype), heads), **figures)
 
 
 def _solver(rows: Rows, problem: Problem, base: Any) -> Callable[[Head, dict[str, Batch], dict[str, Batch]], Any]:

@@ -1,14 +1,15 @@
 """Atomic save and load of a pytree of arrays with a JSON description.
 
-One file a checkpoint, little-endian, no pickle:
+One file, little-endian, no pickle:
 
     magic               8 bytes
     header length       8 bytes, unsigned
-    header              JSON: format, step, description, leaves (path, dtype, shape)
+    header              JSON: format, description, leaves (path, dtype, shape)
     arrays              raw bytes, C order, in the order of the header
     SHA-256             32 bytes, of everything before
 
-A folder has one writer at a time and belongs to one run (a run directory is locked while in use).
+`write` and `read` are for a file of one's own. A folder of checkpoints (`save`, `load`) has one writer at a time and
+belongs to one run (a run directory is locked while in use).
 """
 
 import contextlib
@@ -59,20 +60,31 @@ def save(folder: Path | str, step: int, tree: Any, description: Mapping[str, Any
     """
     if step < 0 or keep < 1:
         raise CheckpointError(f"A checkpoint needs step >= 0 and keep >= 1, but got {step} and {keep}.")
+    folder = Path(folder)
+    for stray in folder.glob(f"*{_TEMPORARY}"):  # only a writer that died leaves one
+        with contextlib.suppress(OSError):
+            stray.unlink(missing_ok=True)
+    target = folder / f"step-{step:010d}.checkpoint"
+    write(target, tree, {"step": int(step), "description": dict(description)})
+    earlier = [number for number in _files(folder) if number <= step]
+    for number, path in _files(folder).items():
+        if number not in earlier[:keep]:
+            with contextlib.suppress(OSError):  # one file too many does no harm
+                path.unlink(missing_ok=True)
+    return target
+
+
+def write(target: Path, tree: Any, description: Mapping[str, Any]) -> None:
+    """Write a file, complete or not at all. Leaves are NumPy or JAX arrays; the description must survive JSON."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     arrays = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
     for path, leaf in arrays.items():
         _require_array(path, leaf)
     arrays = {path: np.asarray(array) for path, array in jax.device_get(arrays).items()}
-    header = _header(step, arrays, description)
-
-    folder = Path(folder)
-    target = folder / f"step-{step:010d}.checkpoint"
-    temporary = folder / f"{target.name}.{os.getpid()}{_TEMPORARY}"
+    header = _header(arrays, description)
+    temporary = target.with_name(f"{target.name}.{os.getpid()}{_TEMPORARY}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for stray in folder.glob(f"*{_TEMPORARY}"):  # only a writer that died leaves one
-            stray.unlink(missing_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256()
         with open(temporary, "wb") as file:
             for part in (MAGIC, len(header).to_bytes(8, "little"), header):
@@ -90,17 +102,11 @@ def save(folder: Path | str, step: int, tree: Any, description: Mapping[str, Any
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise CheckpointError(_cannot_write(folder, error, arrays)) from error
+            raise CheckpointError(_cannot_write(target, error, arrays)) from error
         raise
-    # The new name must outlast a crash before the older files go. Not every file system offers this.
+    # The new name must outlast a crash before an older file goes. Not every file system offers this.
     with contextlib.suppress(OSError):
-        _synchronize(folder)
-    earlier = [number for number in _files(folder) if number <= step]
-    for number, path in _files(folder).items():
-        if number not in earlier[:keep]:
-            with contextlib.suppress(OSError):  # one file too many does no harm
-                path.unlink(missing_ok=True)
-    return target
+        _synchronize(target.parent)
 
 
 def load(folder: Path | str, like: Any) -> Loaded | None:
@@ -113,11 +119,12 @@ def load(folder: Path | str, like: Any) -> Loaded | None:
     files = _files(Path(folder))
     for path in files.values():
         try:
-            header, arrays = _read(path)
-        except (CheckpointError, OSError) as error:
+            found, arrays = read(path)
+            step, description = int(found["step"]), dict(found["description"])
+        except (CheckpointError, OSError, KeyError, TypeError, ValueError) as error:
             damaged.append(f"Checkpoint {path.name} cannot be used: {error}")
             continue
-        return Loaded(header["step"], _restore(path, arrays, like), header["description"], damaged)
+        return Loaded(step, restore(path, arrays, like), description, damaged)
     if files:
         raise CheckpointError(
             f"None of the {len(files)} checkpoints in {folder} can be used. Start afresh in another folder, "
@@ -153,16 +160,10 @@ def _storable(dtype: np.dtype) -> bool:
     return dtype == np.bool_ or jnp.issubdtype(dtype, np.number)
 
 
-def _header(step: int, arrays: dict[str, np.ndarray], description: Mapping[str, Any]) -> bytes:
+def _header(arrays: dict[str, np.ndarray], description: Mapping[str, Any]) -> bytes:
     leaves = [{"path": path, "dtype": a.dtype.name, "shape": a.shape} for path, a in arrays.items()]
-    content = {
-        "format": FORMAT,
-        "step": int(step),
-        "description": dict(description),
-        "leaves": leaves,
-    }
     try:
-        return json.dumps(content).encode()
+        return json.dumps({"format": FORMAT, "description": dict(description), "leaves": leaves}).encode()
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"The description of a checkpoint must be plain JSON: {error}.") from error
 
@@ -171,15 +172,15 @@ def _little_endian(array: np.ndarray) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
-def _cannot_write(folder: Path, error: OSError, arrays: dict[str, np.ndarray]) -> str:
+def _cannot_write(target: Path, error: OSError, arrays: dict[str, np.ndarray]) -> str:
     size = sum(array.nbytes for array in arrays.values()) / 1e6
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
-        advice = f"Free some space there (a checkpoint takes about {size:.1f} MB)"
+        advice = f"Free some space there (it takes about {size:.1f} MB)"
     else:
         advice = "See that the folder can be written to"
     return (
-        f"No checkpoint could be written to {folder}: {error.strerror or error}. {advice} and resume; "
-        "checkpoints written before are intact."
+        f"{target.name} could not be written to {target.parent}: {error.strerror or error}. {advice}, and go on from "
+        "there; what was written before is intact."
     )
 
 
@@ -194,11 +195,11 @@ def _synchronize(folder: Path) -> None:
 # Reading ----------------------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and arrays by leaf path of one file, once its checksum has been found right."""
+def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The description and the arrays by leaf path of one file, once its checksum has been found right."""
     content = path.read_bytes()
     if not content.startswith(MAGIC):
-        raise CheckpointError("it does not begin like a clpinn checkpoint.")
+        raise CheckpointError("it does not begin like a file of clpinn.")
     body = memoryview(content)[:-DIGEST_SIZE]
     if hashlib.sha256(body).digest() != content[-DIGEST_SIZE:]:
         raise CheckpointError("its checksum is wrong, so it is damaged or incomplete.")
@@ -221,13 +222,13 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             arrays[leaf["path"]] = flat.reshape(shape)
         if end != len(body):
             raise ValueError(f"{len(body) - end} bytes too many")
-        return {"step": int(header["step"]), "description": dict(header["description"])}, arrays
+        return dict(header["description"]), arrays
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         # The checksum is right: whoever wrote this was not `save`.
         raise CheckpointError(f"its header makes no sense ({error!r}).") from error
 
 
-def _restore(path: Path, arrays: dict[str, np.ndarray], like: Any) -> Any:
+def restore(path: Path, arrays: dict[str, np.ndarray], like: Any) -> Any:
     """The arrays in the structure of `like`."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     wanted = [jax.tree_util.keystr(leaf_path) for leaf_path, _ in leaves]

@@ -198,8 +198,7 @@ def train(
     _use_devices(devices)
     from clpinn import settings as config_of
     from clpinn.problems import load_problem
-    from clpinn.runs import Observer, read_config
-    from clpinn.runs import train as run
+    from clpinn.runs import Observer, read_config, run
 
     if optimizer not in ("natural", "adam-lbfgs"):
         raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use natural or adam-lbfgs.")
@@ -259,6 +258,110 @@ def evaluate(
         print(json.dumps(about, indent=2))
     else:
         _print_metrics(about, run)
+
+
+@app.command()
+def adapt(
+    run: Annotated[Path, typer.Argument(help="The directory of a run that has ended.")],
+    theta: Annotated[
+        list[str] | None, typer.Argument(help="Parameter values: nu=0.0113, or several: nu=0.0113,0.02 rho=4.")
+    ] = None,
+    unseen: Annotated[bool, typer.Option("--unseen", help="All candidate thetas that were not trained.")] = False,
+    most: Annotated[int | None, typer.Option(help="With --unseen: no more than that many, drawn at random.")] = None,
+    seed: Annotated[int, typer.Option(help="Decides the heads' start and all points.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="File for the surrogate. [default: RUN/adapted.clpinn]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Sharpen a run's surrogate at single thetas: a small head each, used only where it is found to be better.
+
+    Nothing but the equations is fitted to. Where the problem has a reference, the true errors are shown, too.
+    """
+    import numpy as np
+
+    from clpinn.evaluate import evaluate as errors
+    from clpinn.runs import load_surrogate
+
+    surrogate = load_surrogate(run)
+    problem = surrogate.problem
+    if unseen == bool(theta):
+        raise ClpinnError("Give thetas to adapt to, such as nu=0.0113, or --unseen for all that were not trained.")
+    thetas = _unseen(surrogate, most, seed) if unseen else _thetas(problem, theta or [])
+    with Display(None, quiet=as_json) as display:
+        adapted = surrogate.adapt_many(thetas, seed, lambda done, of: display.evaluation("heads", done, of))
+        found = {}
+        if problem.reference is not None:
+            found = {
+                name: errors(problem, one, thetas=thetas, progress=display.evaluation).outputs
+                for name, one in (("before", surrogate), ("after", adapted))
+            }
+    heads = adapted.heads
+    assert heads is not None
+    file = out or run / "adapted.clpinn"
+    adapted.save(file)
+    rows = []
+    for i, row in enumerate(heads.thetas):
+        about = dict(zip(problem.parameters, row.tolist())) | {"used": bool(heads.used[i]), "reason": heads.reason(i)}
+        about |= {name: float(getattr(heads, name)[i]) for name in ("loss_before", "loss_after")}
+        about |= {f"estimate_{when}": float(getattr(heads, f"error_{when}")[i]) for when in ("before", "after")}
+        for when, outputs in found.items():
+            about[f"rel_l2_{when}"] = {name: float(error.rel_l2[i]) for name, error in outputs.items()}
+        rows.append(about)
+    if as_json:
+        print(json.dumps({"file": str(file), "thetas": rows}, indent=2))
+        return
+    table = Table(title=Text(f"{len(rows)} heads, {int(np.sum(heads.used))} used"))
+    columns = [
+        *problem.parameters,
+        "physics loss",
+        "estimated error",
+        *(f"error of {name}" for name in problem.outputs),
+    ]
+    for header in [*columns[: None if found else len(problem.parameters) + 2], "answers"]:
+        table.add_column(header, justify="right")
+    for about in rows:
+        cells = [f"{about[name]:.6g}" for name in problem.parameters]
+        cells += [f"{about[f'{what}_before']:.1e} → {about[f'{what}_after']:.1e}" for what in ("loss", "estimate")]
+        if found:
+            before, after = about["rel_l2_before"], about["rel_l2_after"]
+            cells += [f"{before[name]:.2e} → {after[name]:.2e}" for name in problem.outputs]
+        table.add_row(*cells, "head" if about["used"] else "base")
+    Console().print(table)
+    Console().print(Text(f"surrogate with heads: {file}"))
+
+
+def _thetas(problem: Any, given: list[str]) -> Any:
+    """Thetas, shape (rows, parameters), from words such as nu=0.01,0.02 and rho=4."""
+    import numpy as np
+
+    values: dict[str, Any] = {}
+    for word in given:
+        name, equals, text = word.partition("=")
+        try:
+            values[name] = np.array([float(part) for part in text.split(",")])
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ClpinnError(f"A theta is given as name=value, such as nu=0.0113, but got {word!r}.")
+    problem.parameters.require(values, complete=True)
+    try:
+        return np.stack(np.broadcast_arrays(*(values[name] for name in problem.parameters)), axis=1)
+    except ValueError:
+        counts = ", ".join(f"{len(part)} of {name}" for name, part in values.items())
+        raise ClpinnError(f"Give as many values of each parameter, or a single one, but got {counts}.") from None
+
+
+def _unseen(surrogate: Any, most: int | None, seed: int) -> Any:
+    """The candidates that were not trained, in their order, or some of them."""
+    import numpy as np
+
+    candidates = surrogate.problem.candidates.points
+    trained = np.array(surrogate.record["tasks"]).reshape(-1, candidates.shape[1])
+    left = candidates[~np.any(np.all(np.isclose(candidates[:, None], trained, rtol=1e-9, atol=0), axis=2), axis=1)]
+    if len(left) == 0:
+        raise ClpinnError("Every candidate was trained, so none is unseen. Name the thetas to adapt to.")
+    if most is None or most >= len(left):
+        return left
+    return left[np.sort(np.random.default_rng(seed).choice(len(left), most, replace=False))]
 
 
 def _use_devices(count: int | None) -> None:

@@ -14,8 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from clpinn.domain import Points
-from clpinn.problem import Network, Problem, checked_thetas, residuals, validate, values
+from clpinn.networks import precision
+from clpinn.problem import Identity, Network, Problem, checked_thetas, residuals, validate, values
 from clpinn.references import Progress, reference_at, reference_table
+from clpinn.surrogate import Surrogate
 
 CHUNK = 16384
 """Points evaluated at once; bounds memory whatever the grids."""
@@ -76,14 +78,14 @@ class Metrics:
 
 def evaluate(
     problem: Problem,
-    network: Network,
+    network: Network | Surrogate,
     thetas: Points | None = None,
     progress: Progress | None = None,
     forbid_outside: bool = False,
 ) -> Metrics:
     """Errors on the evaluation grid at the candidates, or at thetas of your choice (rows, parameters).
 
-    A theta outside the box is warned of, or an error if `forbid_outside`.
+    A theta outside the box is warned of, or an error if `forbid_outside`. A surrogate is evaluated with its heads.
     """
     validate(problem)
     points = problem.evaluation.points
@@ -96,9 +98,11 @@ def evaluate(
 
     collected: dict[str, list[tuple[float, float, float, bool]]] = {name: [] for name in problem.outputs}
     res_pde = []
-    with jax.enable_x64(_dtype(network) == jnp.float64):
+    base = network.network if isinstance(network, Surrogate) else network
+    with jax.enable_x64(precision(base) == jnp.float64):
         for i, theta in enumerate(thetas):
-            predicted, residual = _predict(problem, network, points, theta)
+            here = network.at(theta) if isinstance(network, Surrogate) else network
+            predicted, residual = _predict(problem, here, points, theta)
             res_pde.append(residual)
             if problem.reference is not None:
                 exact = reference_at(problem, points, theta) if table is None else table[i]
@@ -122,41 +126,23 @@ def _predict(
     problem: Problem, network: Network, points: Points, theta: np.ndarray
 ) -> tuple[Float[np.ndarray, "outputs points"], float]:
     """Outputs at the points and the mean absolute residual, chunk by chunk."""
-    dtype = _dtype(network)
+    dtype = precision(network)
     at = jnp.asarray(theta, dtype)
     outputs, total, rows = [], 0.0, 0
     for start in range(0, len(points), CHUNK):
-        found, residual = _chunk(_Same(problem), network, jnp.asarray(points[start : start + CHUNK], dtype), at)
+        found, residual = _chunk(Identity(problem), network, jnp.asarray(points[start : start + CHUNK], dtype), at)
         outputs.append(np.asarray(found, dtype=float))
         total += float(np.sum(np.abs(np.asarray(residual, dtype=float))))
         rows += residual.size
     return np.concatenate(outputs, axis=1), total / rows
 
 
-class _Same:
-    """A problem by identity, so that one of a class without a hash can be compiled for, too."""
-
-    def __init__(self, problem: Problem):
-        self.problem = problem
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.problem is self.problem
-
-    def __hash__(self) -> int:
-        return id(self.problem)
-
-
 @eqx.filter_jit
-def _chunk(same: _Same, network: Network, x: Array, theta: Array) -> tuple[Array, Array]:
-    problem = same.problem
+def _chunk(identity: Identity, network: Network, x: Array, theta: Array) -> tuple[Array, Array]:
+    problem = identity.problem
     found = jax.vmap(lambda point: values(problem, network, point, theta))(x)
     residual = jax.vmap(lambda point: residuals(problem, network, point, theta))(x)
     return jnp.stack([found[name] for name in problem.outputs]), jnp.stack(list(residual.values()))
-
-
-def _dtype(network: Network) -> Any:
-    leaves = [leaf for leaf in jax.tree.leaves(network) if eqx.is_inexact_array(leaf)]
-    return leaves[0].dtype if leaves else jnp.float32
 
 
 def _mean(entries: np.ndarray) -> float:

@@ -181,6 +181,19 @@ def count(network: eqx.Module) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, trainable(network))))
 
 
+def architecture(network: Network) -> tuple[str, int, int]:
+    """The kind of a network as the settings name it, its width and its depth."""
+    kind = next(name for name, kind in KINDS.items() if type(network) is kind)
+    layers = network.trunk if isinstance(network, ParamFNN) else network.hidden
+    return kind, network.output.weight.shape[0], len(layers)
+
+
+def precision(network: Any) -> Any:
+    """The dtype of a network's arrays; single where there are none."""
+    leaves = [leaf for leaf in jax.tree.leaves(network) if eqx.is_inexact_array(leaf)]
+    return leaves[0].dtype if leaves else jnp.dtype(jnp.float32)
+
+
 def trainable(network: eqx.Module) -> Any:
     """True for the arrays that are trained, False for amplitudes."""
 

@@ -126,6 +126,19 @@ class Problem:
         return (*self.coordinates.names, *self.parameters.names)
 
 
+class Identity:
+    """A problem by identity, so that one of a class without a hash can be compiled for, too."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.problem is self.problem
+
+    def __hash__(self) -> int:
+        return id(self.problem)
+
+
 # A problem and a network at one point -----------------------------------------------------------------------
 
 

@@ -29,6 +29,8 @@ CONDITIONS_SHARE = 0.3
 """Share of the rows that goes to the conditions, if there are any."""
 CANDIDATES = 8
 """Points drawn for each that is taken."""
+EDGE_SHARE = 0.1
+"""Share of them that is drawn denser towards the edges of the domain: a fit errs most at corners that it never sees."""
 UNIFORM_SHARE = 0.5
 """Share of the points taken without regard to their residual."""
 SCALE_TASKS, SCALE_POINTS = 64, 64
@@ -120,13 +122,20 @@ class Rows:
 
     # Drawing -----------------------------------------------------------------------------------------------------
 
-    def uniform(self, key: Array, points: Mapping[str, int], scales: Mapping[str, Scale], pool: Pool | None) -> dict:
-        """Points of every term drawn without regard to their residual."""
+    def uniform(
+        self,
+        key: Array,
+        points: Mapping[str, int],
+        scales: Mapping[str, Scale],
+        pool: Pool | None,
+        edge_share: float = 0.0,
+    ) -> dict[str, Batch]:
+        """Points of every term drawn without regard to their residual, a share of the inner ones denser at edges."""
         batch = {}
         for name, term_key in zip(self._functions, jax.random.split(key, len(self._functions)), strict=True):
             theta_key, point_key = jax.random.split(term_key)
             thetas = self._thetas(theta_key, points[name], pool)
-            x = self._positions(name, point_key, points[name])
+            x = self._positions(name, point_key, points[name], edge_share)
             if name in self._data:  # a measured point has a theta of its own
                 start = len(self.problem.coordinates)
                 thetas = x[:, start : start + len(self.problem.parameters)]
@@ -142,12 +151,16 @@ class Rows:
         taken = _stratified(pool.shares, count, generator(key).random(count))
         return pool.thetas[taken[np.argsort(generator(jax.random.fold_in(key, 1)).random(count))]]
 
-    def _positions(self, name: str, key: Array, count: int) -> Points:
+    def _positions(self, name: str, key: Array, count: int, edge_share: float = 0.0) -> Points:
         if name in self._data:
             rows = self._data[name]
             return rows[(generator(key).random(count) * len(rows)).astype(int)]
         if name == "interior":
-            return self.problem.coordinates.sample(count, key, "uniform")
+            found = self.problem.coordinates.sample(count, key, "uniform")
+            edges = int(edge_share * count)
+            if edges:
+                found[:edges] = self.problem.coordinates.sample(edges, jax.random.fold_in(key, 1), "chebyshev")
+            return found
         drawn = self._conditions[name].on.sample(self.problem.coordinates, count, key, "uniform")
         return np.resize(drawn, (count, drawn.shape[1]))  # a region may be a single point
 
@@ -155,7 +168,7 @@ class Rows:
         """A batch: of the candidates, those with large residuals more often."""
         draw_key, take_key = jax.random.split(key)
         many = {name: CANDIDATES * count for name, count in self.points.items()}
-        candidates = self.uniform(draw_key, many, scales, pool)
+        candidates = self.uniform(draw_key, many, scales, pool, EDGE_SHARE)
         found = jax.tree.map(np.asarray, self._residuals(network, candidates))
         batch = {}
         for (name, count), start in zip(self.points.items(), generator(take_key).random(len(self.points)), strict=True):
@@ -163,7 +176,7 @@ class Rows:
             share = UNIFORM_SHARE / len(size) + (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)
             taken = _stratified(share, count, start)
             part = jax.tree.map(lambda array, taken=taken: array[taken], candidates[name])
-            # What is taken often counts less each time: the expected sum of squares is that of uniform points.
+            # What is taken often counts less each time: the expected sum of squares is that of the candidates.
             count_as = 1 / np.sqrt(count * share[taken])
             batch[name] = eqx.tree_at(lambda b: b.scale, part, part.scale * count_as[:, None])
         return batch

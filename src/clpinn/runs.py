@@ -5,6 +5,7 @@ history.jsonl    losses by name, validation loss, set sizes, along the run
 events.jsonl     each event: thetas queried, scores, newcomer, moves, weights
 metrics.json     the outcome: errors, queries, wall time by part, forgetting, coverage
 errors.csv       errors by theta
+model.clpinn     the surrogate, in one file
 checkpoint/      what is needed to resume
 """
 
@@ -15,6 +16,7 @@ import math
 import os
 import platform
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +36,8 @@ from clpinn.optimizers import Step
 from clpinn.problem import Problem, validate
 from clpinn.problems import load_problem
 from clpinn.references import Progress
-from clpinn.settings import Settings, from_dict, to_dict
+from clpinn.settings import Settings, from_dict, natural, to_dict
+from clpinn.surrogate import Surrogate, describe, load
 from clpinn.tasks import coverage_hole
 from clpinn.trainer import Callbacks, State, Trainer
 
@@ -59,10 +62,13 @@ class Observer:
 class Result:
     """What a run ends with."""
 
-    problem: Problem
-    network: Any
+    surrogate: Surrogate
     metrics: dict[str, Any]
     folder: Path
+
+    @property
+    def network(self) -> Any:
+        return self.surrogate.network
 
     @property
     def outcome(self) -> str:
@@ -70,6 +76,29 @@ class Result:
 
 
 def train(
+    problem: Problem,
+    seconds: float | None = None,
+    seed: int = 0,
+    method: str = "free",
+    steps: int | None = None,
+    until: float | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
+    observer: Observer | None = None,
+) -> Surrogate:
+    """Train a problem by the natural gradient and give back its surrogate.
+
+    Without `seconds`, `steps` or a validation loss to train `until` it ends when progress ends. With `out` the run is
+    kept in that directory, and can be resumed. For all other settings see `run`.
+    """
+    settings = replace(natural(problem, method), seed=seed, seconds=seconds, steps=steps, until=until)
+    if out is not None:
+        return run(problem, settings, out, resume, observer=observer).surrogate
+    with tempfile.TemporaryDirectory() as folder:
+        return run(problem, settings, folder, observer=observer).surrogate
+
+
+def run(
     problem: Problem,
     settings: Settings,
     out: Path | str,
@@ -94,7 +123,7 @@ def train(
             metrics = json.loads((folder / "metrics.json").read_text())
             if metrics["outcome"] not in ("stopped", "time", "steps", "until"):
                 observer.message(f"The run in {folder} has ended ({metrics['outcome']}). Nothing is left to do.")
-                return Result(problem, load_network(folder, problem), metrics, folder)
+                return Result(load_surrogate(folder, problem), metrics, folder)
     elif folder.exists() and any(folder.iterdir()):
         raise RunError(
             f"The directory {folder} is not empty. Choose another with --out, or go on with what is there: --resume."
@@ -167,8 +196,22 @@ def _train(
         found = evaluate(problem, state.network, progress=observer.evaluation)
     metrics = _metrics(problem, settings, trainer, state, outcome, found, elapsed(), folder)
     _write_errors(folder / "errors.csv", found)
+    surrogate = Surrogate(problem, state.network, record=_record(folder, state, metrics))
+    surrogate.save(folder / "model.clpinn")
     _write_atomically(folder / "metrics.json", json.dumps(metrics, indent=2))
-    return Result(problem, state.network, metrics, folder)
+    return Result(surrogate, metrics, folder)
+
+
+def _record(folder: Path, state: State, metrics: dict[str, Any]) -> dict[str, Any]:
+    """How a surrogate was trained; `tasks` are the thetas that were trained at the end, none where they were free."""
+    config = read_config(folder)
+    told = ("outcome", "steps", "wall_seconds", "validation", "outputs")
+    return {
+        "settings": config["settings"],
+        "versions": config["versions"],
+        "tasks": state.pool.thetas.tolist(),
+        **{name: metrics[name] for name in told},
+    }
 
 
 def _restored(folder: Path, trainer: Trainer, start: State, observer: Observer) -> tuple[State, float]:
@@ -191,8 +234,17 @@ def _as_it_was(like: Any, array: np.ndarray) -> Any:
     return jax.numpy.asarray(array) if isinstance(like, jax.Array) else array
 
 
+def load_surrogate(folder: Path | str, problem: Problem | None = None) -> Surrogate:
+    """The surrogate of a run that has ended."""
+    folder = Path(folder)
+    problem = problem or problem_of(folder)
+    if not (folder / "model.clpinn").exists():
+        raise RunError(f"The run in {folder} has not ended yet. Let it end, or resume it: --resume.")
+    return load(folder / "model.clpinn", problem)
+
+
 def load_network(folder: Path | str, problem: Problem | None = None) -> Any:
-    """The network of a run, as its last checkpoint has it."""
+    """The network of a run, ended or not, as its last checkpoint has it."""
     folder = Path(folder)
     config = read_config(folder)
     problem = problem or problem_of(folder)
@@ -224,15 +276,10 @@ def problem_of(folder: Path | str) -> Problem:
     return load_problem(config["problem"], paper=from_dict(config["settings"]).optimizer == "adam-lbfgs")
 
 
-def _describe(problem: Problem) -> dict[str, Any]:
-    options = {key: value for key, value in vars(problem).items() if isinstance(value, bool | int | float | str)}
-    return {"class": type(problem).__name__, "options": options, "parameters": repr(problem.parameters)}
-
-
 def _write_config(folder: Path, problem: Problem, settings: Settings, name: str | None) -> None:
     config = {
         "problem": name,
-        "description": _describe(problem),
+        "description": describe(problem),
         "settings": to_dict(settings),
         "versions": {"python": platform.python_version()} | {library: version(library) for library in LIBRARIES},
         "devices": [str(device) for device in jax.devices()],
@@ -243,7 +290,7 @@ def _write_config(folder: Path, problem: Problem, settings: Settings, name: str 
 def _same_run(folder: Path, problem: Problem, name: str | None, settings: Settings) -> Settings:
     """The settings a run was started with, with new bounds if given; an error if it is another problem's."""
     config = read_config(folder)
-    if config["description"] != json.loads(json.dumps(_describe(problem))):
+    if config["description"] != json.loads(json.dumps(describe(problem))):
         was, now = config["problem"] or config["description"]["class"], name or type(problem).__name__
         raise RunError(
             f"The run in {folder} is of another problem: {was}, not {now}. Nothing was changed. Resume it with its own "
