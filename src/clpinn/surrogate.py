@@ -64,7 +64,7 @@ class Surrogate:
 
     # Adaptation --------------------------------------------------------------------------------------------------
 
-    def adapt(self, seed: int = 0, **theta: float) -> "Surrogate":
+    def adapt(self, seed: int = 0, /, **theta: float) -> "Surrogate":
         """A surrogate that is sharper at one theta, given by name; this one stays as it is.
 
         The head is used only where the evidence says that it is better; `heads.reason(-1)` tells.
@@ -176,14 +176,12 @@ def load(path: Path | str, problem: Problem | None = None) -> Surrogate:
             raise SurrogateError(
                 f"{path} is of another problem than the one given: {about['description']}, not {describe(problem)}."
             )
-        size, count = about["network"], about["heads"]
-        key = jax.random.key(0)
-        network = build(KINDS[size["kind"]], problem, size["width"], size["depth"], key)
-        heads = Heads.blank(len(problem.parameters), Head(network, key), count) if count else None
-        like = {"network": network, "heads": heads}
+        if about["network"]["depth"] > len(arrays):
+            raise ValueError("fewer arrays than layers")
+        like = eqx.filter_eval_shape(_blank, problem, about["network"], about["heads"])  # allocates nothing
         tree = checkpoint.restore(path, arrays, like)
-        shapes, wanted = (jax.tree.map(np.shape, one) for one in (tree, like))
-        if jax.tree.leaves(shapes) != jax.tree.leaves(wanted):
+        found, wanted = ([leaf.shape for leaf in jax.tree.leaves(one)] for one in (tree, like))
+        if found != wanted:
             raise ValueError("arrays of other shapes than the network's")
         record = dict(about["record"])
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -199,6 +197,14 @@ def _benchmark(path: Path, name: str | None, description: Mapping[str, Any]) -> 
         f"{path} is of a problem of your own, {description['class']}. Load it with that problem: "
         f"clpinn.load({str(path)!r}, problem={description['class']}())."
     )
+
+
+def _blank(problem: Problem, size: Mapping[str, Any], heads: int) -> dict[str, Any]:
+    """What a file holds, with nothing in it."""
+    key = jax.random.key(0)
+    network = build(KINDS[size["kind"]], problem, size["width"], size["depth"], key)
+    blank = Heads.blank(len(problem.parameters), Head(network, key), heads) if heads else None
+    return {"network": network, "heads": blank}
 
 
 @eqx.filter_jit
