@@ -271,7 +271,7 @@ class Rows:
         named = {key: float(part) for key, part in self._values(network, dict(batch)).items()}
         return sum(named.values()), named
 
-    def jacobian(self, network: Any, batch: Mapping[str, Batch]) -> "Linearised":
+    def jacobian(self, network: Any, batch: Mapping[str, Batch]) -> Linearised:
         """All rows of a batch and their derivatives, balanced.
 
         Balanced: the rows of each residual are multiplied by one factor, so that their derivatives have the same mean
