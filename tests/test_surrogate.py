@@ -31,7 +31,7 @@ def with_heads(surrogate: cl.Surrogate, thetas: np.ndarray, used: list[bool]) ->
     """Heads whose output is 1, 2, 3, ... for all inputs."""
     dtype = precision(surrogate.network)
     with jax.enable_x64(dtype == jnp.float64):
-        blank = Heads.blank(thetas.shape[1], Head(surrogate.network, KEY), len(thetas))
+        blank = jax.tree.map(np.asarray, Heads.blank(thetas.shape[1], Head(surrogate.network, KEY), len(thetas)))
     biases = np.arange(1, len(thetas) + 1)[:, None] * np.ones(len(surrogate.problem.outputs), dtype)
     heads = eqx.tree_at(
         lambda h: (h.thetas, h.heads.output.bias, h.heads.output.amplitude, h.loss_before, h.error_before),

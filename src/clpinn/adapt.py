@@ -85,9 +85,10 @@ class Heads(eqx.Module):
     @staticmethod
     def blank(parameters: int, head: Head, count: int) -> "Heads":
         """Heads of a number of thetas with nothing in them."""
-        figures = {field.name: jnp.zeros(count) for field in dataclasses.fields(Heads)[2:]}
         stacked = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), head)
-        return Heads(jnp.zeros((count, parameters)), stacked, **figures)
+        thetas: Any = jnp.zeros((count, parameters))
+        figures: dict[str, Any] = {field.name: jnp.zeros(count) for field in dataclasses.fields(Heads)[2:]}
+        return Heads(thetas, stacked, **figures)
 
     def joined(self, others: "Heads") -> "Heads":
         """These heads and others, which take the place of those at the same thetas."""
