@@ -335,7 +335,7 @@ def test_killed_at_random_moments_a_run_ends_the_same(tmp_path):
     killed = tmp_path / "killed"
     resume = command(*size, "--out", str(killed), "--resume", "--checkpoint-seconds", "0")
     chance, stages = random.Random(7), set()
-    for target in (1, 60, 200, 330, 450):
+    for target in (1, 200, 330, 450):
         process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and newest(killed) < target:
             time.sleep(0.01)
@@ -371,8 +371,8 @@ def test_ctrl_c_leaves_a_checkpoint(tmp_path, number):
     assert metrics["outcome"] == "stopped" and metrics["steps"] == newest(out)
 
 
-@pytest.mark.parametrize("method", ["uni", "fix", "ag", "ac", "acr", "acr2"])
-def test_the_command_line_runs_every_method(tmp_path, method):
+@pytest.mark.parametrize("method", ["uni", "acr", "acr2"])  # all of them, on all benchmarks, run above without it
+def test_the_command_line_runs_methods(tmp_path, method):
     out = tmp_path / "run"
     more = [
         "--method",
