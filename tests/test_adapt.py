@@ -2,14 +2,15 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.adapt import Adapted, Head, adapt
-from clpinn.networks import FNN, ParamFNN, build, count
+from clpinn.adapt import WAYS, Adapted, Head, adapt, free_memory
+from clpinn.networks import FNN, KINDS, ParamFNN, build, count, make
 
 KEY = jax.random.key(0)
 
@@ -52,18 +53,18 @@ def heads(trained):
 )
 def test_heads_have_the_papers_sizes(problem: str, width: int, outputs: int):
     base = build(FNN, cl.problems.BENCHMARKS[problem](), width, 4, KEY)
-    assert count(Head(base, KEY)) == outputs
+    assert count(Head(base, len(cl.problems.BENCHMARKS[problem].outputs), KEY)) == outputs
 
 
 def test_the_head_of_poisson_boltzmann_has_the_papers_size():
-    assert count(Head(build(FNN, cl.problems.PoissonBoltzmann(), 30, 5, KEY), KEY)) == 481
+    assert count(Head(build(FNN, cl.problems.PoissonBoltzmann(), 30, 5, KEY), 1, KEY)) == 481
 
 
 @pytest.mark.parametrize("kind", [FNN, ParamFNN])
 def test_at_first_the_prediction_is_the_bases(kind):
     problem = cl.problems.Kovasznay()
     base = build(kind, problem, 20, 3, KEY)
-    network, x, theta = Adapted(base, Head(base, KEY)), jnp.array([0.3, 0.7]), jnp.array([40.0])
+    network, x, theta = Adapted(base, Head(base, 3, KEY)), jnp.array([0.3, 0.7]), jnp.array([40.0])
     assert cl.values(problem, network, x, theta) == cl.values(problem, base, x, theta)
     adapted, plain = (cl.residuals(problem, n, x, theta) for n in (network, base))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), adapted, plain)
@@ -73,7 +74,7 @@ def test_heads_bring_errors_down_and_keep_hard_conditions(trained, heads):
     base = cl.evaluate(Hard(), trained, thetas=THETAS).outputs["u"].rel_l2
     with jax.enable_x64(True):
         for i, theta in enumerate(THETAS):
-            network = heads.network(trained, i)
+            network = heads.network(Hard(), trained, i)
             error = cl.evaluate(Hard(), network, thetas=theta[None]).outputs["u"].rel_l2[0]
             assert heads.used[i] and error < 0.5 * base[i]
             # The estimates are of the true errors.
@@ -91,7 +92,7 @@ def test_alone_a_theta_is_as_among_others_and_the_base_is_untouched(trained, hea
 def test_a_head_that_is_no_better_is_not_used(trained, heads):
     """Neither where the loss falls and the estimated error rises."""
     worse = dataclasses.replace(heads, error_before=np.full(3, 1e-3), error_after=np.full(3, 2e-3))
-    assert not worse.used.any() and worse.network(trained, 0) is trained
+    assert not worse.used.any() and worse.network(Hard(), trained, 0) is trained
     assert "the base stays" in worse.reason(0) and "1.0e-03 to 2.0e-03" in worse.reason(0)
     assert "The head is used" in heads.reason(0)
 
@@ -101,7 +102,8 @@ def test_a_network_in_single_precision_gets_heads_of_its_own_kind(trained):
     found = adapt(Hard(), single, np.array([[3.0]]), KEY)
     assert found.used[0] and all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(found.heads))
     before, after = (
-        cl.evaluate(Hard(), n, thetas=[[3.0]]).outputs["u"].rel_l2[0] for n in (single, found.network(single, 0))
+        cl.evaluate(Hard(), n, thetas=[[3.0]]).outputs["u"].rel_l2[0]
+        for n in (single, found.network(Hard(), single, 0))
     )
     assert after < 0.5 * before
 
@@ -120,3 +122,78 @@ def test_data_at_other_thetas_has_no_part_in_it(trained, heads):
 def test_bad_thetas_are_refused(trained, thetas, message):
     with pytest.raises(cl.ClpinnError, match=message):
         adapt(Hard(), trained, thetas, KEY)
+
+
+# Ways and optimisers -------------------------------------------------------------------------------------------
+
+
+def fresh(kind: str, **own: int):
+    with jax.enable_x64(True):
+        return build(KINDS[kind], Hard(), 6, 3, KEY, jnp.float64, **own)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"), [("p2inn", "svd"), ("p2inn", "full"), ("hyperpinn", "target"), ("fnn", "full")]
+)
+@pytest.mark.parametrize("optimizer", ["lm", "adam"])
+def test_every_way_lowers_the_loss_and_starts_at_the_base(kind: str, way, optimizer):
+    base = fresh(kind)
+    before = [np.array(leaf) for leaf in jax.tree.leaves(base)]
+    found = adapt(Hard(), base, THETAS[:2], KEY, way=way, optimizer=optimizer, steps=20)
+    assert all(np.array_equal(a, b) for a, b in zip(before, jax.tree.leaves(base), strict=True))
+    assert np.all(found.loss_after < found.loss_before) and found.way == way
+    assert np.all(found.steps == 20) if optimizer == "adam" else np.all(found.steps <= 20)
+    with jax.enable_x64(True):
+        chosen, theta = WAYS[way](Hard(), base), jnp.array([3.0])
+        network = chosen.network(chosen.start(theta, KEY))
+        x = jnp.array([0.3])
+        assert cl.values(Hard(), network, x, theta)["u"] == pytest.approx(cl.values(Hard(), base, x, theta)["u"])
+
+
+def test_modulation_trains_singular_values_and_the_shift_alone():
+    base = fresh("p2inn")
+    found = adapt(Hard(), base, THETAS[:1], KEY, way="svd", steps=5)
+    assert count(jax.tree.map(lambda leaf: leaf[0], found.heads)) == 3 * 6 + (2 * 6 + 6)
+    network = found.network(Hard(), base, 0, always=True)
+    base, network = (jax.tree.map(np.asarray, one) for one in (base, network))
+    for before, after in zip(base.decoder, network.decoder, strict=True):
+        left, values, right = np.linalg.svd(before.weight)
+        core = left.T @ after.weight @ right.T
+        np.testing.assert_allclose(core, np.diag(np.diagonal(core)), atol=1e-12)
+        assert not np.allclose(np.diagonal(core), values)
+        np.testing.assert_array_equal(before.bias, after.bias)
+    assert not np.allclose(base.shift.weight, network.shift.weight)
+    for part in ("parameter_encoder", "coordinate_encoder", "joined", "output"):
+        assert eqx.tree_equal(getattr(base, part), getattr(network, part))
+
+
+@pytest.mark.parametrize(("name", "size"), [("burgers", 207), ("allen_cahn", 230), ("kovasznay", 207)])
+def test_modulations_have_the_papers_sizes(name: str, size: int):
+    problem = cl.problems.BENCHMARKS[name]()
+    base = make(problem, cl.settings.paper(problem, "p2inn").network, KEY)
+    theta = jnp.asarray(problem.parameters.corners()[0])
+    assert count(WAYS["svd"](problem, base).start(theta, KEY)) == size
+
+
+def test_little_memory_splits_the_work(monkeypatch, trained, heads):
+    sizes = []
+    monkeypatch.setattr("clpinn.adapt.free_memory", lambda: 1)
+    found = adapt(Hard(), trained, THETAS, KEY, lambda done, of: sizes.append((done, of)))
+    assert sizes == [(1, 3), (2, 3), (3, 3)]
+    np.testing.assert_allclose(found.loss_after, heads.loss_after, rtol=0.1)
+    assert 2**28 < free_memory() < 2**50
+
+
+def test_bad_adaptations_are_refused(trained, heads):
+    for given, message in (
+        ({"way": "svd"}, "Only a p2inn"),
+        ({"way": "target"}, "Only a hyperpinn or metapinn"),
+        ({"way": "half"}, "one of head, full, svd, target"),
+        ({"optimizer": "sgd"}, "by lm or adam"),
+        ({"steps": 0}, "one step"),
+        ({"together": 0}, "one theta"),
+    ):
+        with pytest.raises(cl.ProblemError, match=message):
+            adapt(Hard(), trained, THETAS, KEY, **given)
+    with pytest.raises(cl.ProblemError, match="cannot take"):
+        heads.joined(dataclasses.replace(heads, way="full"))

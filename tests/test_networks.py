@@ -5,7 +5,23 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.networks import FNN, KINDS, Linear, ParamFNN, QuadraticFNN, build, count, matching_width, trainable
+from clpinn.networks import (
+    FNN,
+    KINDS,
+    P2INN,
+    HyperPINN,
+    Linear,
+    MetaPINN,
+    ParamFNN,
+    QuadraticFNN,
+    StandardPINN,
+    architecture,
+    build,
+    count,
+    make,
+    matching_width,
+    trainable,
+)
 from clpinn.problems import BENCHMARKS
 
 KEY = jax.random.key(0)
@@ -52,8 +68,12 @@ def test_contract(kind, name):
     assert found.shape == (len(problem.outputs),) and found.dtype == jnp.float32
     shared = network.shared(c, p)
     assert shared.shape == (6,)
-    assert np.allclose(network.output(shared), found)
-    assert not np.allclose(network(c + 0.1, p), found) and not np.allclose(network(c, p + 0.1), found)
+    if hasattr(network, "output"):
+        assert np.allclose(network.output(shared), found)
+    assert not np.allclose(network(c + 0.1, p), found)
+    # A standard PINN knows no theta, a fresh Meta-PINN has not seen any.
+    assert np.allclose(network(c, p + 0.1), found) == (kind in (StandardPINN, MetaPINN))
+    assert make(problem, architecture(network), KEY)(c, p) == pytest.approx(found)
     assert not np.allclose(build(kind, problem, 6, 3, jax.random.key(1))(c, p), found)
     same = build(kind, problem, 6, 3, KEY)
     assert np.array_equal(same(c, p), found)
@@ -89,3 +109,100 @@ def test_glorot():
     assert np.abs(layer.weight).max() <= limit
     assert np.isclose(np.std(layer.weight), limit / np.sqrt(3), rtol=0.01)
     assert np.all(layer.bias == 0)
+
+
+# Rivals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "p2inn", "hyper", "generated", "standard"),
+    [
+        ("burgers", 7913, 40, 151, 7851),
+        ("allen_cahn", 7982, 40, 151, 7851),
+        ("kovasznay", 7961, 38, 165, 7953),
+        ("poisson_boltzmann", 4081, 4, 781, 3841),
+    ],
+)
+def test_rivals_have_the_sizes_of_the_paper(name: str, p2inn: int, hyper: int, generated: int, standard: int):
+    problem = BENCHMARKS[name]()
+    networks = {method: make(problem, cl.settings.paper(problem, method).network, KEY) for method in cl.settings.RIVALS}
+    assert count(networks["p2inn"]) == p2inn and count(networks["standard"]) == standard
+    hypernetwork = networks["hyperpinn"]
+    assert hypernetwork.hidden[0].bias.shape == hypernetwork.hidden[1].bias.shape == (hyper,)
+    p = jnp.zeros(problem.parameters.feature_count)
+    assert count(hypernetwork.target(p)) == hypernetwork.weights.bias.size == generated
+    fnn = count(make(problem, cl.settings.paper(problem, "uni").network, KEY))
+    assert abs(count(hypernetwork) / fnn - 1) < 0.0041 and abs(p2inn / fnn - 1) < 0.0304
+    assert networks["metapinn"].mean.size == standard
+
+
+def test_what_a_hypernetwork_gives_is_the_target_network():
+    network = HyperPINN(2, 3, 2, 5, 3, KEY, hyper=7)
+    c, p = jnp.array([0.3, -0.2]), jnp.array([0.5, -0.1, 0.9])
+    target = network.target(p)
+    np.testing.assert_allclose(target(c, p), network(c, p), rtol=1e-6)
+    np.testing.assert_allclose(target.shared(c, p), network.shared(c, p), rtol=1e-6)
+    assert not np.allclose(network.target(-p)(c, p), network(c, p))
+    # The weights are the hypernetwork's outputs, in the order of the layers.
+    h = jnp.tanh(network.hidden[1](jnp.tanh(network.hidden[0](p))))
+    flat = network.weights(h)
+    np.testing.assert_array_equal(target.network.hidden[0].weight, flat[:10].reshape(2, 5))
+    np.testing.assert_array_equal(target.network.output.bias, flat[-2:])
+
+
+def test_layers_of_p2inn_are_what_its_formula_says():
+    network = P2INN(2, 1, 1, 4, 5, KEY)
+    c, p = jnp.array([0.3, -0.2]), jnp.array([0.5])
+    first, second, last = network.parameter_encoder
+    encoded = last(jnp.tanh(second(jnp.tanh(first(p)))))
+    first, second = network.coordinate_encoder
+    h = [jnp.tanh(network.joined(jnp.concatenate([jnp.tanh(second(jnp.tanh(first(c)))), encoded])))]
+    a, b, c3, d, e = network.decoder
+    h.append(jnp.tanh(a(h[0])))
+    for layer in (b, c3, d):
+        h.append(jnp.tanh(layer(h[-1])) + h[-2])
+    h.append(jnp.tanh(e(h[-1]) + network.shift(jnp.array([0.5, 0.3, -0.2]))) + h[-2])
+    np.testing.assert_allclose(network.shared(c, p), h[-1], rtol=1e-6)
+
+
+def test_the_regression_of_meta_pinn_reproduces_its_support_weights():
+    with jax.enable_x64(True):
+        thetas = np.array([[-1.0], [-0.3], [0.2], [1.0]])
+        first, other = (StandardPINN(2, 1, 1, 4, 2, jax.random.key(i), jnp.float64) for i in (0, 1))
+        # Weights that are smooth functions of theta.
+        networks = [jax.tree.map(lambda a, b, t=t: a + np.sin(t) * b, first, other) for t in thetas[:, 0]]
+        # An amplitude belongs to the weights.
+        networks = [
+            eqx.tree_at(lambda n: n.network.output.amplitude, one, jnp.array([s])) for s, one in enumerate(networks, 1)
+        ]
+        meta = MetaPINN.fitted(networks, thetas)
+        c = jnp.array([0.3, -0.2])
+        for theta, network in zip(thetas, networks, strict=True):
+            target = meta.target(jnp.asarray(theta))
+            np.testing.assert_allclose(
+                target.network.hidden[1].weight, network.network.hidden[1].weight, rtol=1e-6, atol=1e-7
+            )
+            for made in (target, meta):
+                np.testing.assert_allclose(made(c, jnp.asarray(theta)), network(c, theta), rtol=1e-5)
+        between = meta(c, jnp.array([0.0]))
+        assert np.isfinite(between).all() and not np.allclose(between, networks[1](c, thetas[1]))
+
+
+@pytest.mark.parametrize("kind", ["hyperpinn", "metapinn", "p2inn"])
+def test_rivals_can_be_differentiated_by_their_parameters(kind: str):
+    problem = cl.problems.Burgers()
+    with jax.enable_x64(True):
+        network = build(KINDS[kind], problem, 5, 2, KEY, jnp.float64)
+        if kind == "metapinn":
+            leaves, tree = jax.tree.flatten(network)
+            keys = jax.random.split(KEY, len(leaves))
+            network = jax.tree.unflatten(
+                tree, [0.5 + jax.random.uniform(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves)]
+            )
+        surrogate = cl.Surrogate(problem, network)
+
+        def u(nu: float) -> float:
+            return float(surrogate(x=0.3, t=0.4, nu=nu)["u"])
+
+        slope = (u(0.1 + 1e-5) - u(0.1 - 1e-5)) / 2e-5
+        assert surrogate.derivative("u_nu", x=0.3, t=0.4, nu=0.1) == pytest.approx(slope, rel=1e-5)

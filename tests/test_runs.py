@@ -1,5 +1,6 @@
 """Runs from problem to metrics: every method on every benchmark, resume, damage, failure, bad input."""
 
+import csv
 import dataclasses
 import json
 import os
@@ -689,3 +690,38 @@ def test_settings_that_contradict_the_optimiser(tmp_path, settings, message):
 
 def test_settings_error_is_a_value_error():
     assert issubclass(SettingsError, ValueError)
+
+
+def test_a_start_that_gets_nowhere_is_followed_by_another(tmp_path, monkeypatch):
+    monkeypatch.setattr("clpinn.trainer.START_STEPS", 10)
+    told: list[str] = []
+    run(Decay(), natural_for("free", "steps=90"), tmp_path / "good", observer=Observer(message=told.append))
+    assert not told
+    monkeypatch.setattr("clpinn.trainer.NOTHING_LEARNT", 0.0)
+    result = run(Decay(), natural_for("free", "steps=90"), tmp_path / "bad", observer=Observer(message=told.append))
+    # Five starts at most, none in the second half of a run.
+    assert len(told) == 4 and all("another start" in text for text in told)
+    with jax.enable_x64(True):
+        loaded = checkpoint.load(tmp_path / "bad" / "checkpoint", Trainer(Decay(), natural_for()).init().tree())
+    assert loaded is not None and loaded.description["starts"] == 5
+    assert result.metrics["steps"] == 90 and np.isfinite(result.metrics["validation"])
+
+
+@pytest.mark.parametrize("method", ["standard", "p2inn", "hyperpinn", "metapinn"])
+def test_rivals_train_and_end_in_a_surrogate(method, tmp_path):
+    chosen = override(natural(Decay(), method), ["network.width=5", "natural.rows=48", "steps=24"])
+    if method == "metapinn":
+        chosen = override(chosen, ["network.support=2", "network.depth=2"])
+    result = run(Decay(), chosen, tmp_path)
+    assert (result.metrics["method"], result.metrics["steps"]) == (method, 24)
+    loaded = cl.load(tmp_path / "model.clpinn", Decay())
+    assert eqx.tree_equal(jax.tree.map(np.asarray, loaded.network), jax.tree.map(np.asarray, result.network))
+    with (tmp_path / "errors.csv").open() as file:
+        rows = len(list(csv.DictReader(file)))
+    assert rows == (1 if method == "standard" else len(Decay().candidates.points))
+
+
+def test_a_rival_by_adam_alone(tmp_path):
+    chosen = override(paper(Decay(), "hyperpinn"), ["network.width=4", "adam.steps=5"])
+    metrics = run(Decay(), chosen, tmp_path).metrics
+    assert (metrics["steps"], metrics["lbfgs_steps"], metrics["outcome"]) == (5, 0, "finished")

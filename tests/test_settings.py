@@ -67,9 +67,9 @@ def test_a_problem_of_ones_own_has_room_for_its_corners():
 
 def test_the_natural_preset_is_one_for_all_but_for_its_size():
     chosen = {name: natural(BENCHMARKS[name]()) for name in BENCHMARKS}
-    widths = {name: settings.network.width for name, settings in chosen.items()}
-    assert widths == dict.fromkeys(BENCHMARKS, 21) | {"poisson_boltzmann": 35}
-    same = {(s.tasks, s.natural, s.precision, s.network.kind, s.network.depth) for s in chosen.values()}
+    sizes = {name: (settings.network.depth, settings.network.width) for name, settings in chosen.items()}
+    assert sizes == dict.fromkeys(BENCHMARKS, (4, 21)) | {"poisson_boltzmann": (5, 28)}
+    same = {(s.tasks, s.natural, s.precision, s.network.kind) for s in chosen.values()}
     assert len(same) == 1
     assert natural(BENCHMARKS["burgers"](), "acr2").network == Architecture("param-fnn", 30, 3)
 

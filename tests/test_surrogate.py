@@ -13,7 +13,7 @@ import pytest
 from small import Decay
 
 import clpinn as cl
-from clpinn.adapt import Head, Heads
+from clpinn.adapt import Heads
 from clpinn.cli import _thetas
 from clpinn.networks import FNN, KINDS, build, precision
 from clpinn.settings import override
@@ -31,7 +31,7 @@ def with_heads(surrogate: cl.Surrogate, thetas: np.ndarray, used: list[bool]) ->
     """Heads whose output is 1, 2, 3, ... for all inputs."""
     dtype = precision(surrogate.network)
     with jax.enable_x64(dtype == jnp.float64):
-        blank = jax.tree.map(np.asarray, Heads.blank(thetas.shape[1], Head(surrogate.network, KEY), len(thetas)))
+        blank = jax.tree.map(np.asarray, Heads.blank(surrogate.problem, surrogate.network, "head", len(thetas)))
     biases = np.arange(1, len(thetas) + 1)[:, None] * np.ones(len(surrogate.problem.outputs), dtype)
     heads = eqx.tree_at(
         lambda h: (h.thetas, h.heads.output.bias, h.heads.output.amplitude, h.loss_before, h.error_before),
@@ -184,7 +184,7 @@ def test_files_that_hold_no_surrogate_are_refused(tmp_path):
         ({"network": {"kind": "fnn", "width": 6, "depth": 3}}, "another structure"),
         ({"network": []}, "no sense"),
         ({"description": {"options": {"soft": 1}}}, "no sense"),
-        ({"heads": 2}, "another structure"),
+        ({"heads": 2, "way": "head"}, "another structure"),
         ({"record": 3}, "no sense"),
     ):
         path.write_bytes(good)

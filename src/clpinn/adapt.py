@@ -1,38 +1,56 @@
-"""A residual head at one theta: a small network on the frozen one's last features, fitted to the equations there.
+"""Adaptation: a trained network made sharper at one theta, by the equations there.
 
-The head starts at zero, adds to the raw outputs inside the hard transform, and is fitted by Levenberg-Marquardt on
-points of that theta, for many thetas in one compiled computation. Whether it is used is decided by what it was not
-fitted to: the physics loss on points of their own, and an estimate of the error that is left (see `Heads`).
+By default what is trained is a residual head: a small network on the frozen one's last features that starts at zero and
+adds to the raw outputs inside the hard transform. Other ways belong to the rival methods (see `WAYS`). Many thetas are
+fitted in one compiled computation, by Levenberg-Marquardt or by the paper's Adam steps. Whether the result is used is
+decided by what it was not fitted to: the physics loss on points of their own, and an estimate of the error that is left
+(see `Heads`).
 """
 
-import dataclasses
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from clpinn.derivatives import tanh
 from clpinn.domain import Points
 from clpinn.errors import ProblemError
-from clpinn.networks import Linear, Output, precision
-from clpinn.problem import Problem, checked_thetas, values
+from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architecture, precision
+from clpinn.problem import Condition, Problem, checked_thetas, theta_features, values
 from clpinn.rows import Batch, Pool, Rows
 
 ROWS = 1024
 """Residual rows a head is fitted to, and as many that it is judged by."""
-TARGETS = 8
-"""Thetas in one computation; bounds memory."""
+TOGETHER = 8
+"""Thetas in one computation, where memory allows it."""
+MEMORY_SHARE = 0.5
+"""Share of the memory that is free that a computation may take."""
 MOST_STEPS, LEAST_PROGRESS = 30, 1e-3
 """A fit ends after so many steps, or when an accepted one lowers the loss by less than this share."""
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-3, 1e-12, 1e6
 """Relative to the mean of the diagonal of JᵀJ."""
 JUDGING_DAMPING = 1e-8
 """The same, for the estimate of the error that is left."""
+ADAM_STEPS, ADAM_RATE = 500, 1e-3
+"""The paper's number of steps; it does not state the learning rate."""
+
+
+# What is trained ---------------------------------------------------------------------------------------------
+
+
+class Way(Protocol):
+    """What an adaptation trains: where it starts at a theta, and the network it makes."""
+
+    def start(self, theta: Float[Array, " parameters"], key: Array) -> Any: ...
+
+    def network(self, online: Any) -> Any: ...
 
 
 class Head(eqx.Module):
@@ -41,14 +59,14 @@ class Head(eqx.Module):
     hidden: Linear
     output: Output
 
-    def __init__(self, base: Any, key: Array):
-        features, outputs = base.output.weight.shape
-        dtype = base.output.weight.dtype
-        self.hidden = Linear(features, features // 2, key, dtype)
-        output = Output(features // 2, outputs, key, dtype)
-        self.output = eqx.tree_at(
-            lambda o: (o.weight, o.amplitude), output, (jnp.zeros_like(output.weight), base.output.amplitude)
-        )
+    def __init__(self, base: Any, outputs: int, key: Array):
+        features, dtype = architecture(base).width, precision(base)
+        width = max(1, features // 2)
+        self.hidden = Linear(features, width, key, dtype)
+        output = Output(width, outputs, key, dtype)
+        own = getattr(base, "output", None)
+        amplitude = own.amplitude if isinstance(own, Output) else output.amplitude
+        self.output = eqx.tree_at(lambda o: (o.weight, o.amplitude), output, (jnp.zeros_like(output.weight), amplitude))
 
     def __call__(self, features: Any) -> Any:
         return self.output(tanh(self.hidden(features)))
@@ -61,12 +79,96 @@ class Adapted(eqx.Module):
     head: Head
 
     def __call__(self, coordinates: Any, parameters: Any) -> Any:
-        features = self.base.shared(coordinates, parameters)
-        return self.base.output(features) + self.head(features)
+        return self.base(coordinates, parameters) + self.head(self.base.shared(coordinates, parameters))
+
+
+class OnHead:
+    """A residual head on the frozen network: the paper's way, and the default."""
+
+    def __init__(self, problem: Problem, base: Any):
+        self.base, self.outputs = base, len(problem.outputs)
+
+    def start(self, theta: Float[Array, " parameters"], key: Array) -> Head:
+        return Head(self.base, self.outputs, key)
+
+    def network(self, online: Head) -> Adapted:
+        return Adapted(self.base, online)
+
+
+class OnAll:
+    """All weights: the whole network becomes that theta's."""
+
+    def __init__(self, problem: Problem, base: Any):
+        self.base = base
+
+    def start(self, theta: Float[Array, " parameters"], key: Array) -> Any:
+        return self.base
+
+    def network(self, online: Any) -> Any:
+        return online
+
+
+class Modulation(eqx.Module):
+    """The singular values of P2INN's decoder layers, and its shift."""
+
+    values: Float[Array, "layers width"]
+    shift: Linear
+
+
+class OnSingularValues:
+    """P2INN's own way: only the singular values of its decoder's layers and the linear shift are trained."""
+
+    def __init__(self, problem: Problem, base: Any):
+        if not isinstance(base, P2INN):
+            raise ProblemError(f"Only a p2inn is adapted by its singular values, and this is a {type(base).__name__}.")
+        self.base = base
+        weights = jnp.stack([layer.weight for layer in base.decoder])
+        self.left, self.values, self.right = jnp.linalg.svd(weights)
+
+    def start(self, theta: Float[Array, " parameters"], key: Array) -> Modulation:
+        return Modulation(self.values, self.base.shift)
+
+    def network(self, online: Modulation) -> P2INN:
+        weights = (self.left * online.values[:, None, :]) @ self.right
+        return eqx.tree_at(
+            lambda n: (*(layer.weight for layer in n.decoder), n.shift), self.base, (*weights, online.shift)
+        )
+
+
+class OnTarget:
+    """All weights of the network that a HyperPINN or Meta-PINN makes for the theta."""
+
+    def __init__(self, problem: Problem, base: Any):
+        if not isinstance(base, HyperPINN | MetaPINN):
+            raise ProblemError(
+                f"Only a hyperpinn or metapinn makes a network for each theta, and this is a {type(base).__name__}."
+            )
+        self.base, self.problem = base, problem
+
+    def start(self, theta: Float[Array, " parameters"], key: Array) -> Any:
+        return self.base.target(theta_features(self.problem, theta))
+
+    def network(self, online: Any) -> Any:
+        return online
+
+
+WAYS: dict[str, Callable[[Problem, Any], Way]] = {
+    "head": OnHead,
+    "full": OnAll,
+    "svd": OnSingularValues,
+    "target": OnTarget,
+}
+"""What can be trained at a theta, by its name on the command line."""
+
+WayName = Literal["head", "full", "svd", "target"]
+Optimizer = Literal["lm", "adam"]
+
+
+# What comes of it --------------------------------------------------------------------------------------------
 
 
 class Heads(eqx.Module):
-    """Heads of several thetas, stacked, and what was found about each.
+    """What was trained at several thetas, stacked, and what was found about each.
 
     Losses are mean squares of scaled residuals at points that the head was not fitted to. The error that is left is
     estimated there too: the linearised equations are solved for the change of the head that would remove the
@@ -75,23 +177,31 @@ class Heads(eqx.Module):
     """
 
     thetas: Points
-    heads: Head
+    heads: Any
     loss_before: Float[np.ndarray, " thetas"]
     loss_after: Float[np.ndarray, " thetas"]
     error_before: Float[np.ndarray, " thetas"]
     error_after: Float[np.ndarray, " thetas"]
     steps: Float[np.ndarray, " thetas"]
+    way: str = eqx.field(static=True, default="head")
 
     @staticmethod
-    def blank(parameters: int, head: Head, count: int) -> "Heads":
+    def blank(problem: Problem, base: Any, way: str, count: int) -> "Heads":
         """Heads of a number of thetas with nothing in them."""
-        stacked = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), head)
-        thetas: Any = jnp.zeros((count, parameters))
-        figures: dict[str, Any] = {field.name: jnp.zeros(count) for field in dataclasses.fields(Heads)[2:]}
-        return Heads(thetas, stacked, **figures)
+        theta = jnp.zeros(len(problem.parameters))
+        one = WAYS[way](problem, base).start(theta, jax.random.key(0))
+        stacked = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), one)
+        thetas: Any = jnp.zeros((count, len(problem.parameters)))
+        names = ("loss_before", "loss_after", "error_before", "error_after", "steps")
+        figures: dict[str, Any] = {name: jnp.zeros(count) for name in names}
+        return Heads(thetas, stacked, **figures, way=way)
 
     def joined(self, others: "Heads") -> "Heads":
         """These heads and others, which take the place of those at the same thetas."""
+        if self.way != others.way:
+            raise ProblemError(
+                f"A surrogate with heads adapted by {self.way!r} cannot take some by {others.way!r}. Adapt the base."
+            )
         kept = ~np.any(np.all(self.thetas[:, None] == others.thetas, axis=2), axis=1)
         return jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[kept], np.asarray(b)]), self, others)
 
@@ -106,22 +216,12 @@ class Heads(eqx.Module):
         verdict = "The head is used" if self.used[i] else "The head is not used, the base stays"
         return f"{verdict}: on points of their own {losses}, {errors}."
 
-    def network(self, base: Any, i: int) -> Any:
-        """The base with the head of a theta, or the base alone where that is not used."""
-        if not self.used[i]:
+    def network(self, problem: Problem, base: Any, i: int, always: bool = False) -> Any:
+        """The base with the head of a theta, or the base alone where that is not used (unless `always`)."""
+        if not (self.used[i] or always):
             return base
         with jax.enable_x64(precision(base) == jnp.float64):
-            return Adapted(base, jax.tree.map(lambda leaf: jnp.asarray(leaf[i]), self.heads))
-
-
-class _Fit(eqx.Module):
-    """The state of a fit."""
-
-    flat: Float[Array, " parameters"]
-    value: Float[Array, ""]
-    damping: Float[Array, ""]
-    steps: Float[Array, ""]
-    done: Bool[Array, ""]
+            return WAYS[self.way](problem, base).network(jax.tree.map(lambda leaf: jnp.asarray(leaf[i]), self.heads))
 
 
 def adapt(
@@ -130,62 +230,106 @@ def adapt(
     thetas: Points,
     key: Array,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    way: WayName = "head",
+    optimizer: Optimizer = "lm",
+    steps: int | None = None,
+    together: int = TOGETHER,
 ) -> Heads:
-    """Heads for a trained network at these thetas (rows, parameters), fitted in double precision whatever its own."""
+    """Adaptations of a trained network at these thetas (rows, parameters), in double precision whatever its own.
+
+    `steps` bounds a fit (at most 30 of Levenberg-Marquardt, exactly 500 of Adam, unless given). `together` thetas are
+    fitted at once, or fewer where memory does not allow as many.
+    """
     thetas = checked_thetas(problem, thetas, forbid_outside=True)
     if len(thetas) == 0:
         raise ProblemError("Thetas to adapt to need at least one row, but got none.")
+    if way not in WAYS or optimizer not in ("lm", "adam"):
+        raise ProblemError(
+            f"An adaptation trains one of {', '.join(WAYS)} by lm or adam, but got {way!r} by {optimizer!r}."
+        )
+    if together < 1 or (steps is not None and steps < 1):
+        raise ProblemError(f"An adaptation needs at least one theta and one step, but got {together} and {steps}.")
     dtype = precision(base)
     with jax.enable_x64(True):
         base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), base)
+        chosen = WAYS[way](problem, base)
         rows = Rows(problem, ROWS, jnp.float64)
         scales = rows.scales(base, jax.random.fold_in(key, 0))
-        solve = jax.jit(jax.vmap(_solver(rows, problem, base)))
+        fit = _levenberg_marquardt(steps or MOST_STEPS) if optimizer == "lm" else _adam(steps or ADAM_STEPS)
+        solve = jax.jit(jax.vmap(_solver(rows, problem, chosen, fit)))
+        size = sum(leaf.size for leaf in jax.tree.leaves(chosen.start(jnp.asarray(thetas[0]), key)))
+        together = min(together, len(thetas), _room(ROWS, size))
         found = []
-        for start in range(0, len(thetas), TARGETS):
+        for start in range(0, len(thetas), together):
             # The last ones are filled up, so that nothing is compiled anew.
-            block = np.resize(thetas[start : start + TARGETS], (min(TARGETS, len(thetas)), thetas.shape[1]))
-            keys = [jax.random.split(jax.random.fold_in(key, 1 + start + i), 3) for i in range(len(block))]
-            pools = [Pool(theta[None], np.ones(1)) for theta in block]
-            fitted = [rows.without_data(rows.draw(base, k[0], scales, pool)) for k, pool in zip(keys, pools)]
-            judged = [rows.without_data(rows.draw(base, k[1], scales, pool)) for k, pool in zip(keys, pools)]
-            heads = [Head(base, k[2]) for k in keys]
-            stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in (heads, fitted, judged)]
-            kept = min(TARGETS, len(thetas) - start)
+            block = np.resize(thetas[start : start + together], (together, thetas.shape[1]))
+            drawn = []
+            for i, theta in enumerate(block):
+                fit_key, judge_key, head_key = jax.random.split(jax.random.fold_in(key, 1 + start + i), 3)
+                pool = Pool(theta[None], np.ones(1))
+                if optimizer == "lm":
+                    fitted = rows.draw(base, fit_key, scales, pool)
+                else:  # the paper's points and weights, on no common scale
+                    fitted = rows.uniform(fit_key, _paper_points(problem, rows), rows.unscaled(), pool)
+                judged = rows.draw(base, judge_key, scales, pool)
+                head = chosen.start(jnp.asarray(theta), head_key)
+                drawn.append((head, rows.without_data(fitted), rows.without_data(judged)))
+            stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in zip(*drawn)]
+            kept = min(together, len(thetas) - start)
             found.append(jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], solve(*stacked)))
             progress(start + kept, len(thetas))
         heads, figures = jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
-        return Heads(thetas, jax.tree.map(lambda leaf: np.asarray(leaf, dtype), heads), **figures)
+        return Heads(thetas, jax.tree.map(lambda leaf: np.asarray(leaf, dtype), heads), **figures, way=way)
 
 
-def _solver(rows: Rows, problem: Problem, base: Any) -> Callable[[Head, dict[str, Batch], dict[str, Batch]], Any]:
-    """The fit of one head to a batch, and what another batch says about it."""
+def _paper_points(problem: Problem, rows: Rows) -> dict[str, int]:
+    """As many points of each term as the problem states."""
+    counts = {one.name: one.points for one in problem.conditions if isinstance(one, Condition)}
+    return {name: counts.get(name, count) for name, count in rows.points.items()} | {
+        "interior": problem.interior.points
+    }
 
-    def solve(head: Head, fitted: dict[str, Batch], judged: dict[str, Batch]) -> tuple[Head, dict[str, Array]]:
-        first, unflatten = ravel_pytree(head)
 
-        def network(flat: Array) -> Adapted:
-            return Adapted(base, unflatten(flat))
+def _room(rows: int, parameters: int) -> int:
+    """How many thetas fit into memory at once: the Jacobian of each, what it is made from, and the normal matrix."""
+    each = 8 * (4 * rows * parameters + 2 * min(rows, parameters) ** 2)
+    return max(1, math.floor(MEMORY_SHARE * free_memory() / each))
 
-        def loss(flat: Array, batch: dict[str, Batch]) -> Array:
-            return sum((jnp.sum(part**2) for part in rows.scaled(network(flat), batch).values()), jnp.zeros(()))
 
-        def change(flat: Array, batch: dict[str, Batch], damping: Array) -> Array:
-            """The damped Gauss-Newton step."""
-            found, slopes = rows.linearised(network, flat, batch)
-            residual = jnp.concatenate([part.reshape(-1) for part in found.values()])
-            jacobian = jnp.concatenate([part.reshape(-1, len(flat)) for part in slopes.values()])
-            normal = jacobian.T @ jacobian
-            normal = normal + damping * jnp.mean(jnp.diagonal(normal)) * jnp.eye(len(flat), dtype=flat.dtype)
-            return -jax.scipy.linalg.solve(normal, jacobian.T @ residual, assume_a="pos")
+def free_memory() -> int:
+    """Bytes of memory that are free, as far as the system tells; 4 GiB where it does not."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 4 * 1024**3
 
-        def step(state: _Fit) -> _Fit:
-            moved = state.flat + change(state.flat, fitted, state.damping)
-            value = loss(moved, fitted)
+
+# Fits --------------------------------------------------------------------------------------------------------
+
+Fit = Callable[[Callable[[Array], Array], Callable[[Array, Array], Array], Array], tuple[Array, Array]]
+"""From a loss, a damped Gauss-Newton change and a start: the end, and the steps it took."""
+
+
+class _State(eqx.Module):
+    """The state of a Levenberg-Marquardt fit."""
+
+    flat: Float[Array, " parameters"]
+    value: Float[Array, ""]
+    damping: Float[Array, ""]
+    steps: Float[Array, ""]
+    done: Bool[Array, ""]
+
+
+def _levenberg_marquardt(most: int) -> Fit:
+    def fit(loss: Callable[[Array], Array], change: Callable[[Array, Array], Array], first: Array):
+        def step(state: _State) -> _State:
+            moved = state.flat + change(state.flat, state.damping)
+            value = loss(moved)
             better = value < state.value  # not where it is not a number
             damping = jnp.clip(jnp.where(better, state.damping / 10, state.damping * 10), LEAST_DAMPING)
             little = better & (value > (1 - LEAST_PROGRESS) * state.value)
-            return _Fit(
+            return _State(
                 jnp.where(better, moved, state.flat),
                 jnp.where(better, value, state.value),
                 damping,
@@ -193,28 +337,72 @@ def _solver(rows: Rows, problem: Problem, base: Any) -> Callable[[Head, dict[str
                 little | (damping > MOST_DAMPING),
             )
 
-        start = _Fit(first, loss(first, fitted), jnp.asarray(FIRST_DAMPING), jnp.zeros(()), jnp.array(False))
-        end = jax.lax.while_loop(lambda state: ~state.done & (state.steps < MOST_STEPS), step, start)
+        start = _State(first, loss(first), jnp.asarray(FIRST_DAMPING), jnp.zeros(()), jnp.array(False))
+        end = jax.lax.while_loop(lambda state: ~state.done & (state.steps < most), step, start)
+        return end.flat, end.steps
 
+    return fit
+
+
+def _adam(steps: int) -> Fit:
+    optimizer = optax.adam(ADAM_RATE)
+
+    def fit(loss: Callable[[Array], Array], change: Callable[[Array, Array], Array], first: Array):
+        def step(carry: Any, _: None) -> tuple[Any, None]:
+            flat, state = carry
+            update, state = optimizer.update(jax.grad(loss)(flat), state)
+            return (flat + update, state), None
+
+        (flat, _), _ = jax.lax.scan(step, (first, optimizer.init(first)), length=steps)
+        return flat, jnp.asarray(float(steps))
+
+    return fit
+
+
+def _solver(rows: Rows, problem: Problem, way: Way, fit: Fit) -> Callable[..., Any]:
+    """The fit of one head to a batch, and what another batch says about it."""
+
+    def solve(head: Any, fitted: dict[str, Batch], judged: dict[str, Batch]) -> tuple[Any, dict[str, Array]]:
+        first, unflatten = ravel_pytree(head)
+
+        def network(flat: Array) -> Any:
+            return way.network(unflatten(flat))
+
+        def loss(flat: Array, batch: dict[str, Batch]) -> Array:
+            return sum((jnp.sum(part**2) for part in rows.scaled(network(flat), batch).values()), jnp.zeros(()))
+
+        def change(flat: Array, damping: Array, batch: dict[str, Batch]) -> Array:
+            """The damped Gauss-Newton step, in the space of parameters or of rows, whichever is smaller."""
+            found, slopes = rows.linearised(network, flat, batch)
+            residual = jnp.concatenate([part.reshape(-1) for part in found.values()])
+            jacobian = jnp.concatenate([part.reshape(-1, len(flat)) for part in slopes.values()])
+            damping = damping * jnp.sum(jacobian**2) / len(flat)
+            if len(flat) > len(residual):
+                kernel = jacobian @ jacobian.T + damping * jnp.eye(len(residual), dtype=flat.dtype)
+                return -jacobian.T @ jax.scipy.linalg.solve(kernel, residual, assume_a="pos")
+            normal = jacobian.T @ jacobian + damping * jnp.eye(len(flat), dtype=flat.dtype)
+            return -jax.scipy.linalg.solve(normal, jacobian.T @ residual, assume_a="pos")
+
+        end, steps = fit(lambda flat: loss(flat, fitted), lambda flat, damping: change(flat, damping, fitted), first)
         points = judged["interior"]
 
         def outputs(flat: Array) -> Array:
             found = jax.vmap(lambda x, theta: values(problem, network(flat), x, theta))(points.x, points.theta)
             return jnp.stack(list(found.values()))
 
-        now, left = jax.jvp(outputs, (end.flat,), (change(end.flat, judged, jnp.asarray(JUDGING_DAMPING)),))
+        now, left = jax.jvp(outputs, (end,), (change(end, jnp.asarray(JUDGING_DAMPING), judged),))
         best = now + left
         size = jnp.linalg.norm(best, axis=1)
 
         def distance(one: Array) -> Array:
             return jnp.max(jnp.linalg.norm(one - best, axis=1) / size)
 
-        return unflatten(end.flat), {
+        return unflatten(end), {
             "loss_before": loss(first, judged),
-            "loss_after": loss(end.flat, judged),
+            "loss_after": loss(end, judged),
             "error_before": distance(outputs(first)),
             "error_after": distance(now),
-            "steps": end.steps,
+            "steps": steps,
         }
 
     return solve

@@ -161,9 +161,13 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help="free (thetas over the whole box, natural only), uni, fix, ag, ac, acr, acr2 or acr2-full. "
-            "[default: free; acr with adam-lbfgs]"
+            help="free (thetas over the whole box, natural only), uni, fix, ag, ac, acr, acr2 or acr2-full; to compare "
+            "with: standard (one theta), p2inn, hyperpinn, metapinn. [default: free; acr with adam-lbfgs]"
         ),
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(help="With --method standard, its theta: --at nu=0.0113. [default: the centre of the box]"),
     ] = None,
     optimizer: Annotated[
         str, typer.Option(help="natural: natural gradient. adam-lbfgs: Adam, then L-BFGS, all as in the paper.")
@@ -196,6 +200,8 @@ def train(
     Ctrl-C stops after the current step and leaves a checkpoint; --resume goes on from there.
     """
     _use_devices(devices)
+    import numpy as np
+
     from clpinn import settings as config_of
     from clpinn.problems import load_problem
     from clpinn.runs import Observer, read_config, run
@@ -215,6 +221,12 @@ def train(
     else:
         stated = load_problem(problem, paper=True)
         chosen = dataclasses.replace(config_of.paper(stated, method or "acr"), seed=seed)
+    if at:
+        if chosen.method != "standard":
+            raise ClpinnError("--at is the theta of a standard PINN. Use --method standard, or leave it out.")
+        fixed = tuple(map(tuple, _thetas(stated, at).tolist()))
+        stated.parameters.check(np.array(fixed), True)
+        chosen = dataclasses.replace(chosen, tasks=dataclasses.replace(chosen.tasks, fixed=fixed))
     folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{chosen.method}-{chosen.seed}"
     goes_on = resume and (folder / "config.json").exists()
     unbounded = seconds is None and budget is None and steps is None and config is None and not goes_on
@@ -268,6 +280,16 @@ def adapt(
     ] = None,
     unseen: Annotated[bool, typer.Option("--unseen", help="All candidate thetas that were not trained.")] = False,
     most: Annotated[int | None, typer.Option(help="With --unseen: no more than that many, drawn at random.")] = None,
+    way: Annotated[
+        str,
+        typer.Option(
+            help="What is trained: head, or of a rival's network what belongs to it: svd (p2inn), target (hyperpinn, "
+            "metapinn), full."
+        ),
+    ] = "head",
+    optimizer: Annotated[str, typer.Option(help="lm: Levenberg-Marquardt. adam: Adam steps as in the paper.")] = "lm",
+    steps: Annotated[int | None, typer.Option(help="Steps of a fit. [default: at most 30 of lm, 500 of adam]")] = None,
+    together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer where memory is short.")] = 8,
     seed: Annotated[int, typer.Option(help="Decides the heads' start and all points.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the surrogate. [default: RUN/adapted.clpinn]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -287,7 +309,15 @@ def adapt(
         raise ClpinnError("Give thetas to adapt to, such as nu=0.0113, or --unseen for all that were not trained.")
     thetas = _unseen(surrogate, most, seed) if unseen else _thetas(problem, theta or [])
     with Display(None, quiet=as_json) as display:
-        adapted = surrogate.adapt_many(thetas, seed, lambda done, of: display.evaluation("heads", done, of))
+        adapted = surrogate.adapt_many(
+            thetas,
+            seed,
+            lambda done, of: display.evaluation("heads", done, of),
+            way=way,  # pyright: ignore[reportArgumentType]
+            optimizer=optimizer,  # pyright: ignore[reportArgumentType]
+            steps=steps,
+            together=together,
+        )
         found = {}
         if problem.reference is not None:
             found = {

@@ -70,6 +70,9 @@ class Jet:
     def __getitem__(self, item: int | slice) -> "Jet":
         return self._map(lambda stream: stream[item])
 
+    def reshape(self, *shape: int) -> "Jet":
+        return self._map(lambda stream: stream.reshape(shape))
+
     def __add__(self, other: "Jet | Array | float") -> "Jet":
         if not isinstance(other, Jet):
             other = constant(other, self.keep)
@@ -81,16 +84,23 @@ class Jet:
     def __mul__(self, other: "Jet | Array | float") -> "Jet":
         if not isinstance(other, Jet):
             return self._map(lambda stream: stream * other)
+        return self._product(other, lambda a, b: a * b)
+
+    def __matmul__(self, other: "Jet") -> "Jet":
+        return self._product(other, lambda a, b: a @ b)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def _product(self, other: "Jet", multiply: Callable[[Array, Array], Array]) -> "Jet":
+        """Leibniz' rule for a product that is linear in both factors."""
         streams: dict[Key, Array] = {}
         for key in self.keep:
             for factor, (a, b) in _terms(key, _splits):
                 if a in self.streams and b in other.streams:
-                    term = factor * self.streams[a] * other.streams[b]
+                    term = factor * multiply(self.streams[a], other.streams[b])
                     streams[key] = streams[key] + term if key in streams else term
         return Jet(streams, self.keep)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
 
     def _map(self, function: Callable[[Array], Array]) -> "Jet":
         return Jet({index: function(stream) for index, stream in self.streams.items()}, self.keep)
@@ -190,6 +200,13 @@ def cos(h: T) -> T:
     if not isinstance(h, Jet):
         return jnp.cos(h)
     return elementwise(h, lambda value, order: _cycle(jnp.cos(value), -jnp.sin(value), order))
+
+
+def exp(h: T) -> T:
+    """Exponential function, elementwise."""
+    if not isinstance(h, Jet):
+        return jnp.exp(h)
+    return elementwise(h, lambda value, order: [jnp.exp(value)] * (order + 1))
 
 
 def log(h: T) -> T:

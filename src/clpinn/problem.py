@@ -354,6 +354,13 @@ def _variables(problem: Problem, x: Array, theta: Array, keep: frozenset[Key]) -
     return point, {**{name: point[name] for name in problem.parameters}, **boxed}
 
 
+def theta_features(problem: Problem, theta: Float[Array, " parameters"]) -> Float[Array, " features"]:
+    """What a network sees of a theta."""
+    box = problem.parameters
+    found: list[Any] = [part for axis, value in zip(box.axes, theta, strict=True) for part in axis.features(value)]
+    return jnp.stack(found) if found else jnp.zeros(0, theta.dtype)
+
+
 def placed(problem: Problem, given: Mapping[str, Any]) -> dict[str, Any]:
     """Physical coordinates of a point of the box; the box coordinates themselves where nothing moves them."""
     if problem.place is None:

@@ -32,13 +32,15 @@ import numpy as np
 from clpinn import checkpoint
 from clpinn.errors import ClpinnError
 from clpinn.evaluate import Metrics, evaluate
+from clpinn.networks import MetaPINN
 from clpinn.optimizers import Step
-from clpinn.problem import Problem, validate
+from clpinn.problem import Problem, theta_features, validate
 from clpinn.problems import load_problem
 from clpinn.references import Progress
+from clpinn.selection import Uniform
 from clpinn.settings import Settings, from_dict, natural, to_dict
 from clpinn.surrogate import Surrogate, describe, load
-from clpinn.tasks import coverage_hole
+from clpinn.tasks import TaskPool, coverage_hole
 from clpinn.trainer import Callbacks, State, Trainer
 
 LIBRARIES = ("clpinn", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
@@ -106,12 +108,13 @@ def run(
     name: str | None = None,
     checkpoint_seconds: float = 30.0,
     observer: Observer | None = None,
+    start: Any = None,
 ) -> Result:
     """Train a problem with these settings in the directory `out`, which must be empty or new unless `resume`.
 
     `name` is how the command line calls the problem. With `resume`, a run goes on where its last checkpoint was, with
     the settings it was started with (only `steps`, `seconds` and `until` may be given anew); one without a checkpoint
-    starts, a finished one is left as it is.
+    starts, a finished one is left as it is. `start` is a network to start from, in place of a fresh one.
     """
     validate(problem)
     observer = observer or Observer()
@@ -130,11 +133,13 @@ def run(
         )
     with jax.enable_x64(settings.precision == "double"):
         trainer = Trainer(problem, settings)
-        state = trainer.init()  # settings that make no sense fail here, before anything is written
+        state = trainer.init(start)  # settings that make no sense fail here, before anything is written
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder), _stop_signals() as stopped:
             if not started:
                 _write_config(folder, problem, settings, name)
+            if settings.network.kind == "metapinn":
+                return _train_meta(trainer, folder, checkpoint_seconds, observer)
             return _train(trainer, state, folder, resume, checkpoint_seconds, observer, stopped)
 
 
@@ -192,14 +197,67 @@ def _train(
     )
     state, outcome = trainer.run(state, callbacks)
     save(state, now=True)
+    thetas = state.pool.thetas if settings.network.kind == "standard" else None  # which knows no other
     with trainer.timing.measure("evaluation"):
-        found = evaluate(problem, state.network, progress=observer.evaluation)
+        found = evaluate(problem, state.network, thetas=thetas, progress=observer.evaluation)
     metrics = _metrics(problem, settings, trainer, state, outcome, found, elapsed(), folder)
+    return _finished(trainer, state, metrics, found, folder)
+
+
+def _finished(trainer: Trainer, state: State, metrics: dict[str, Any], found: Metrics, folder: Path) -> Result:
+    """Write what a run ends with."""
     _write_errors(folder / "errors.csv", found)
-    surrogate = Surrogate(problem, state.network, record=_record(folder, state, metrics))
+    surrogate = Surrogate(trainer.problem, state.network, record=_record(folder, state, metrics))
     surrogate.save(folder / "model.clpinn")
     _write_atomically(folder / "metrics.json", json.dumps(metrics, indent=2))
     return Result(surrogate, metrics, folder)
+
+
+def _train_meta(trainer: Trainer, folder: Path, checkpoint_seconds: float, observer: Observer) -> Result:
+    """Meta-PINN: a network at the centre of the box, from it one at each support theta, then the regression of weights.
+
+    Each of them is a run of its own below the run's directory, so a killed one goes on where it was. Bounds on steps
+    and time are shared out evenly.
+    """
+    problem, settings = trainer.problem, trainer.settings
+    network = settings.network
+    key = jax.random.fold_in(jax.random.key(settings.seed), 1)
+    support = Uniform().initial(trainer.box, network.support or 1, key)
+    centre = np.array([[axis.from_unit(np.array(0.5)) for axis in trainer.box.axes]])
+    thetas = np.concatenate([centre, support])
+    parts, networks = [], []
+    for i, theta in enumerate(thetas):
+        share = 1 / len(thetas)
+        one = replace(
+            settings,
+            method="standard",
+            network=replace(network, kind="standard", support=None),
+            tasks=replace(settings.tasks, selector="fixed", active=1, fixed=(tuple(theta.tolist()),)),
+            steps=settings.steps and math.ceil(settings.steps * share),
+            seconds=settings.seconds and settings.seconds * share,
+        )
+        about = "the centre" if i == 0 else f"support task {i} of {len(support)}"
+        observer.message(
+            f"Meta-PINN: {about}, {', '.join(f'{n} = {v:.4g}' for n, v in zip(problem.parameters, theta))}"
+        )
+        start = networks[0] if networks else None
+        path = folder / "tasks" / f"{i:03d}"
+        begun = (path / "config.json").exists()
+        found = run(problem, one, path, begun, read_config(folder)["problem"], checkpoint_seconds, observer, start)
+        parts.append(found.metrics)
+        networks.append(found.network)
+        if found.outcome in ("stopped", "diverged"):
+            raise RunError(
+                f"Training of {about} {found.outcome}. Go on with --resume, or look at {path}, which holds that run."
+            )
+    features = np.stack([np.asarray(theta_features(problem, theta)) for theta in support])
+    state = replace(trainer.init(), network=MetaPINN.fitted(networks[1:], features), pool=TaskPool.fixed(support))
+    state = replace(state, step=sum(part["steps"] for part in parts))
+    with trainer.timing.measure("evaluation"):
+        found = evaluate(problem, state.network, progress=observer.evaluation)
+    elapsed = sum(part["wall_seconds"] for part in parts)
+    metrics = _metrics(problem, settings, trainer, state, "finished", found, elapsed, folder)
+    return _finished(trainer, state, metrics, found, folder)
 
 
 def _record(folder: Path, state: State, metrics: dict[str, Any]) -> dict[str, Any]:

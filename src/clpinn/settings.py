@@ -11,24 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import equinox as eqx
+import jax
+import numpy as np
+
 from clpinn.errors import ClpinnError
+from clpinn.networks import FNN, P2INN, Architecture, HyperPINN, build, count, matching_width
 from clpinn.problem import Problem
 
 METHODS = ("uni", "fix", "ag", "ac", "acr", "acr2", "acr2-full")
 """The paper's methods; `free` (no pool) is ours."""
+RIVALS = ("standard", "p2inn", "hyperpinn", "metapinn")
+"""Methods to compare with, each with a network of its own (see `clpinn.networks`) and no selection of tasks."""
 
 
 class SettingsError(ClpinnError, ValueError):
     """A setting that does not exist or has no such value."""
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """The network (see `clpinn.networks`): hidden layers of one width; for param-fnn the depth is that of the trunk."""
-
-    kind: Literal["fnn", "quadratic", "param-fnn"] = "fnn"
-    width: int = 50
-    depth: int = 4
 
 
 @dataclass(frozen=True)
@@ -158,6 +156,8 @@ class Protocol:
     """Whether ACR2 replays at full density."""
     trunk: int | None = None
     """Depth of ACR2's trunk; one less than the FNN's where the paper is silent."""
+    target: int = 6
+    """Width of the network that HyperPINN makes for each theta."""
     linear: tuple[str, ...] = ()
     fixed: tuple[tuple[float, ...], ...] = ()
 
@@ -189,20 +189,22 @@ PROTOCOLS: Mapping[str, Protocol] = {
     ),
     "PoissonBoltzmann": Protocol(
         width=30, depth=5, active=80, replay=80, adam=40_000, adam_static=20_000, interval=(500, 250, 250),
-        evaluations=50, fixed=_product((1.0, 1.5, 2.0), (3.0, 3.5, 4.0), (5.0, 10.0), (5.0, 15.0)),
+        evaluations=50, target=15, fixed=_product((1.0, 1.5, 2.0), (3.0, 3.5, 4.0), (5.0, 10.0), (5.0, 15.0)),
     ),
 }  # fmt: skip
 
 
 def paper(problem: Problem, method: str) -> Settings:
     """The paper's settings of a method: Adam then L-BFGS in single precision."""
-    if method not in METHODS:
+    if method not in (*METHODS, *RIVALS):
         also = ", or free with the natural optimiser" if method == "free" else ""
-        raise SettingsError(f"Unknown method {method!r}. Use one of {', '.join(METHODS)}{also}.")
+        raise SettingsError(f"Unknown method {method!r}. Use one of {', '.join((*METHODS, *RIVALS))}{also}.")
     protocol = PROTOCOLS.get(type(problem).__name__)
     if protocol is None:
         room = 2 ** len(problem.parameters) + 8
         protocol = Protocol(active=room, replay=room)
+    if method in RIVALS:
+        return _rival(problem, protocol, method)
     acr2, searching = method.startswith("acr2"), method not in ("uni", "fix")
     replay = protocol.replay if method.startswith("acr") else 0
     return Settings(
@@ -232,29 +234,63 @@ def paper(problem: Problem, method: str) -> Settings:
     )
 
 
+def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
+    """The settings of a rival: a network as large as the paper's FNN, tasks spread evenly.
+
+    P2INN and HyperPINN are trained by Adam alone. A standard PINN has one task, the centre of the box unless
+    tasks.fixed says another; Meta-PINN trains such networks at its centre and then at its support thetas.
+    """
+    key = jax.random.key(0)
+    size = count(eqx.filter_eval_shape(build, FNN, problem, protocol.width, protocol.depth, key))
+    if method == "p2inn":
+        network = Architecture("p2inn", matching_width(size, lambda w: build(P2INN, problem, w, 5, key)), 5)
+    elif method == "hyperpinn":
+        target = protocol.target
+        hyper = matching_width(size, lambda h: build(HyperPINN, problem, target, 4, key, hyper=h))
+        network = Architecture("hyperpinn", target, 4, hyper=hyper)
+    elif method == "metapinn":
+        network = Architecture("metapinn", protocol.width, protocol.depth, support=protocol.active)
+    else:
+        network = Architecture("standard", protocol.width, protocol.depth)
+    tasks = TaskSettings("uniform", active=protocol.active, replay=0)
+    if method == "standard":
+        centre = tuple(axis.from_unit(np.array(0.5)).item() for axis in problem.parameters.axes)
+        tasks = TaskSettings("fixed", active=1, replay=0, fixed=(centre,))
+    return Settings(
+        method=method,
+        network=network,
+        tasks=tasks,
+        weights=WeightSettings("equal"),
+        adam=AdamSettings(protocol.adam_static or protocol.adam),
+        lbfgs=LBFGSSettings(0 if method in ("p2inn", "hyperpinn") else protocol.lbfgs),
+    )
+
+
 def network_size(problem: Problem, branched: bool = False) -> Architecture:
-    """The network of the natural preset: quadratic, 4 layers of 21 for up to four inputs, 7 wider for each further one
-    to 42; with a parameter branch about as many parameters.
+    """The network of the natural preset: quadratic, 4 layers of 21 for up to four inputs, for more inputs 5 layers of
+    7 times their number less two, to 42; with a parameter branch about as many parameters.
     """
     inputs = problem.coordinates.feature_count + problem.parameters.feature_count
-    size = min(6, max(3, inputs - 1))
-    return Architecture("param-fnn", 10 * size, 3) if branched else Architecture("quadratic", 7 * size, 4)
+    if branched:
+        return Architecture("param-fnn", 10 * min(6, max(3, inputs - 1)), 3)
+    return Architecture("quadratic", 7 * min(6, max(3, inputs - 2)), 4 if inputs <= 4 else 5)
 
 
 def natural(problem: Problem, method: str = "free") -> Settings:
     """The natural preset: natural gradient in double precision, the same settings for every problem.
 
     Only the network's size follows from the number of inputs. With one of the paper's methods the tasks, weights and
-    replay are that method's, and ACR2 has its parameter branch.
+    replay are that method's, and ACR2 has its parameter branch. A rival keeps its own network.
     """
     settings = paper(problem, "uni" if method == "free" else method)
     tasks = TaskSettings("free", active=0, replay=0) if method == "free" else replace(settings.tasks, interval=100)
+    network = network_size(problem, branched=settings.network.kind == "param-fnn")
     return replace(
         settings,
         method=method,
         optimizer="natural",
         precision="double",
-        network=network_size(problem, branched=settings.network.kind == "param-fnn"),
+        network=settings.network if method in RIVALS else network,
         tasks=tasks,
     )
 

@@ -9,7 +9,7 @@ A surrogate with heads answers at each of their thetas with the head, everywhere
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from clpinn import checkpoint
-from clpinn.adapt import Head, Heads, adapt
+from clpinn.adapt import TOGETHER, Heads, Optimizer, WayName, adapt
 from clpinn.domain import Points
 from clpinn.errors import ClpinnError, DomainError
-from clpinn.networks import KINDS, architecture, build, precision
+from clpinn.networks import Architecture, architecture, make, precision
 from clpinn.problem import Identity, Problem, box_points, named_derivatives, validate, values
 from clpinn.problems import BENCHMARKS
 
@@ -60,7 +60,7 @@ class Surrogate:
         if self.heads is None:
             return self.network
         found = np.flatnonzero(np.all(self.heads.thetas == theta, axis=1))
-        return self.heads.network(self.network, int(found[0])) if len(found) else self.network
+        return self.heads.network(self.problem, self.network, int(found[0])) if len(found) else self.network
 
     # Adaptation --------------------------------------------------------------------------------------------------
 
@@ -73,10 +73,22 @@ class Surrogate:
         return self.adapt_many([[theta[name] for name in self.problem.parameters]], seed)
 
     def adapt_many(
-        self, thetas: ArrayLike, seed: int = 0, progress: Callable[[int, int], None] = lambda done, of: None
+        self,
+        thetas: ArrayLike,
+        seed: int = 0,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+        way: WayName = "head",
+        optimizer: Optimizer = "lm",
+        steps: int | None = None,
+        together: int = TOGETHER,
     ) -> "Surrogate":
-        """A surrogate with a head at each theta (rows, parameters); a head that was there at one is replaced."""
-        heads = adapt(self.problem, self.network, np.asarray(thetas), jax.random.key(seed), progress)
+        """A surrogate with a head at each theta (rows, parameters); a head that was there at one is replaced.
+
+        `way` is what is trained: a residual head, or for a rival's network what belongs to it (svd, target, full);
+        `optimizer` is lm (Levenberg-Marquardt) or adam (500 steps as in the paper, unless `steps` says other).
+        """
+        key = jax.random.key(seed)
+        heads = adapt(self.problem, self.network, np.asarray(thetas), key, progress, way, optimizer, steps, together)
         return replace(self, heads=heads if self.heads is None else self.heads.joined(heads))
 
     # Evaluation --------------------------------------------------------------------------------------------------
@@ -138,15 +150,15 @@ class Surrogate:
 
     def save(self, path: Path | str) -> None:
         """Write one file: weights, heads, what the problem is, and the training record."""
-        kind, width, depth = architecture(self.network)
         name = next((name for name, make in BENCHMARKS.items() if type(self.problem) is make), None)
         about = {
             "surrogate": FORMAT,
             "clpinn": version("clpinn"),
             "problem": name,
             "description": describe(self.problem),
-            "network": {"kind": kind, "width": width, "depth": depth},
+            "network": asdict(architecture(self.network)),
             "heads": 0 if self.heads is None else len(self.heads.thetas),
+            "way": None if self.heads is None else self.heads.way,
             "record": dict(self.record),
         }
         checkpoint.write(Path(path), {"network": self.network, "heads": self.heads}, about)
@@ -178,7 +190,9 @@ def load(path: Path | str, problem: Problem | None = None) -> Surrogate:
             )
         if about["network"]["depth"] > len(arrays):
             raise ValueError("fewer arrays than layers")
-        like = eqx.filter_eval_shape(_blank, problem, about["network"], about["heads"])  # allocates nothing
+        like = eqx.filter_eval_shape(
+            _blank, problem, about["network"], about["heads"], about["way"]
+        )  # allocates nothing
         tree = checkpoint.restore(path, arrays, like)
         found, wanted = ([leaf.shape for leaf in jax.tree.leaves(one)] for one in (tree, like))
         if found != wanted:
@@ -199,11 +213,11 @@ def _benchmark(path: Path, name: str | None, description: Mapping[str, Any]) -> 
     )
 
 
-def _blank(problem: Problem, size: Mapping[str, Any], heads: int) -> dict[str, Any]:
+def _blank(problem: Problem, size: Mapping[str, Any], heads: int, way: str) -> dict[str, Any]:
     """What a file holds, with nothing in it."""
     key = jax.random.key(0)
-    network = build(KINDS[size["kind"]], problem, size["width"], size["depth"], key)
-    blank = Heads.blank(len(problem.parameters), Head(network, key), heads) if heads else None
+    network = make(problem, Architecture(**size), key)
+    blank = Heads.blank(problem, network, way, heads) if heads else None
     return {"network": network, "heads": blank}
 
 

@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 from clpinn.domain import Axis, Box, Points
 from clpinn.loss import Collocation, Loss, Tasks
-from clpinn.networks import KINDS, ParamFNN, build, trainable
+from clpinn.networks import Output, ParamFNN, make, trainable
 from clpinn.optimizers import Step
 from clpinn.optimizers.adam import Adam
 from clpinn.optimizers.lbfgs import LBFGS
@@ -43,6 +43,8 @@ VALIDATION_STEPS, VALIDATION_POINTS = 10, 4096
 PATIENCE, SHORTEST = 100, 1 / 16
 FALL = (0.0, 0.8, 1.0), (0.0, 0.6, 1.0)
 """How far the longest step has fallen, on a logarithmic scale, at shares of a bounded run: faster at the end."""
+START_STEPS, STARTS, NOTHING_LEARNT = 100, 5, 0.5
+"""A start is given up after so many steps with a validation loss above this: residuals as large as their terms."""
 AMPLITUDE_RANGE, TINY = 0.01, 1e-6
 """Norms of an output's weights, or one over them, at which its amplitude is changed; by no more than this at once."""
 EVENTS_UNTIL = 0.7
@@ -83,6 +85,8 @@ class State:
     best_step: int = 0
     limit: float = 1.0
     """The longest step that validation allows: halved when its loss doubles, then raised again."""
+    starts: int = 1
+    """Networks that were begun with."""
     event_step: int = 0
     event_validation: float = math.inf
     """When the last event was, and the validation loss then."""
@@ -93,7 +97,7 @@ class State:
 
     def counters(self) -> dict[str, Any]:
         names = ("stage", "step", "stage_step", "evaluations", "queries", "recoveries", "rate")
-        names += ("events", "validation", "best", "best_step", "limit", "event_step", "event_validation")
+        names += ("events", "validation", "best", "best_step", "limit", "starts", "event_step", "event_validation")
         return {name: getattr(self, name) for name in names}
 
 
@@ -150,6 +154,10 @@ class Trainer:
         self._full_loss = self.loss if settings.batch == 1 else Loss(problem, dense, sparse, self.dtype, settings.chunk)
         self._validation = Loss(problem, independent, independent, self.dtype, settings.chunk)
         self._validation_thetas = problem.parameters.sample(VALIDATION_THETAS, validation_key)
+        self._validation_pool = None
+        if settings.network.kind == "standard":  # has no other theta than its own
+            self._validation_thetas = np.array(settings.tasks.fixed)
+            self._validation_pool = Pool(self._validation_thetas, np.ones(len(self._validation_thetas)))
         self.box = task_box(problem, settings)
         self.selector = make_selector(settings, self.box)
         weights = settings.weights
@@ -165,12 +173,10 @@ class Trainer:
 
     # The start ---------------------------------------------------------------------------------------------------
 
-    def init(self) -> State:
-        """The state before the first step."""
+    def init(self, network: Any = None) -> State:
+        """The state before the first step, of a given network or a fresh one."""
         settings = self.settings
-        architecture = settings.network
-        kind = KINDS[architecture.kind]
-        network = build(kind, self.problem, architecture.width, architecture.depth, self._network_key, self.dtype)
+        network = network or make(self.problem, settings.network, self._network_key, self.dtype)
         for what, wanted in (
             ("lbfgs.freeze", settings.lbfgs.freeze),
             ("adam.decay=branch", settings.adam.decay == "branch"),
@@ -282,6 +288,9 @@ class Trainer:
                 state = replace(state, stage=DONE)
             if state.stage == NATURAL and state.step % VALIDATION_STEPS == 0:
                 state = self._validated(self._rescaled(state))
+                if self._is_stuck(state, done):
+                    callbacks.message(f"Nothing was learnt in {START_STEPS} steps: another start, with other weights.")
+                    state = self._restarted(state)
             named = {name: float(part) for name, part in objective.named.items()}
             if self._event_due(state, done):
                 state = self._event(state, callbacks)
@@ -347,6 +356,8 @@ class Trainer:
     def _amplified(self, state: State) -> State:
         """The state before its first step, with outputs of the size that the equations ask for."""
         assert self.rows is not None
+        if not _has_amplitudes(state.network):
+            return state
         factor = jnp.asarray(self.rows.amplitudes(state.network, self._validation_key), self.dtype)
         network = eqx.tree_at(lambda n: n.output.amplitude, state.network, replace_fn=lambda before: before * factor)
         return replace(state, network=network)
@@ -356,6 +367,8 @@ class Trainer:
 
         Steps are measured in the network's weights, and such an output asks for steps of quite another size.
         """
+        if not _has_amplitudes(state.network):
+            return state
         output, (optimizer, scales) = state.network.output, state.natural
         size = jnp.linalg.norm(output.weight, axis=0)
         factor = jnp.where((size < AMPLITUDE_RANGE) | (size > 1 / AMPLITUDE_RANGE), jnp.maximum(size, TINY), 1.0)
@@ -380,7 +393,7 @@ class Trainer:
         with self.timing.measure("validation"):
             scales = self.rows.scales(state.network, jax.random.fold_in(self._validation_key, state.step), scales)
             points = dict.fromkeys(self.rows.points, self.rows.even(VALIDATION_POINTS))
-            batch = self.rows.uniform(self._validation_key, points, scales, None)
+            batch = self.rows.uniform(self._validation_key, points, scales, self._validation_pool)
             validation = self.rows.value(state.network, batch)[0]
         # A batch's own value cannot tell whether the step went too far for all the other rows; this can.
         worse = validation > 2 * state.validation
@@ -389,6 +402,20 @@ class Trainer:
         if not validation > 0.8 * state.best:
             state = replace(state, best=validation, best_step=state.step)
         return state
+
+    def _is_stuck(self, state: State, done: float) -> bool:
+        """Whether a start has got nowhere. Some do, where a solution oscillates: no batch helps any other."""
+        early = state.step == state.starts * START_STEPS and state.starts < STARTS and done < 0.5
+        return early and state.validation > NOTHING_LEARNT
+
+    def _restarted(self, state: State) -> State:
+        """The same run, with another fresh network."""
+        network = make(
+            self.problem, self.settings.network, jax.random.fold_in(self._network_key, state.starts), self.dtype
+        )
+        state = replace(state, network=network, natural=self._optimizer_states(network)["natural"])
+        state = replace(state, starts=state.starts + 1, validation=math.inf, best=math.inf, limit=1.0)
+        return self._validated(self._amplified(state))
 
     def _event_due(self, state: State, done: float) -> bool:
         """Every so many Adam steps; under natural when the validation loss has halved, at the latest after as many."""
@@ -516,6 +543,11 @@ class Trainer:
         losses = self._query(state, state.pool.thetas)
         count = len(state.pool.active)
         return Selection(None, np.nan, np.nan, losses[:count], losses[count:], state.pool.thetas, losses, losses)
+
+
+def _has_amplitudes(network: Any) -> bool:
+    """Whether the outputs have amplitudes; those of a network whose weights are computed have not."""
+    return isinstance(getattr(network, "output", None), Output)
 
 
 class _Batches:
