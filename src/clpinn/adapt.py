@@ -9,6 +9,7 @@ decided by what it was not fitted to: the physics loss on points of their own, a
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 import equinox as eqx
@@ -23,7 +24,7 @@ from clpinn.derivatives import tanh
 from clpinn.domain import Points
 from clpinn.errors import ProblemError
 from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architecture, precision
-from clpinn.problem import Condition, Problem, checked_thetas, theta_features, values
+from clpinn.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
 from clpinn.rows import Batch, Pool, Rows
 
 ROWS = 1024
@@ -253,10 +254,8 @@ def adapt(
     with jax.enable_x64(True):
         base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), base)
         chosen = WAYS[way](problem, base)
-        rows = Rows(problem, ROWS, jnp.float64)
+        rows, solve = _compiled(Identity(problem), way, optimizer, steps)
         scales = rows.scales(base, jax.random.fold_in(key, 0))
-        fit = _levenberg_marquardt(steps or MOST_STEPS) if optimizer == "lm" else _adam(steps or ADAM_STEPS)
-        solve = jax.jit(jax.vmap(_solver(rows, problem, chosen, fit)))
         size = sum(leaf.size for leaf in jax.tree.leaves(chosen.start(jnp.asarray(thetas[0]), key)))
         together = min(together, len(thetas), _room(ROWS, size))
         found = []
@@ -276,10 +275,23 @@ def adapt(
                 drawn.append((head, rows.without_data(fitted), rows.without_data(judged)))
             stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in zip(*drawn)]
             kept = min(together, len(thetas) - start)
-            found.append(jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], solve(*stacked)))
+            found.append(jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], solve(base, *stacked)))
             progress(start + kept, len(thetas))
         heads, figures = jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
         return Heads(thetas, jax.tree.map(lambda leaf: np.asarray(leaf, dtype), heads), **figures, way=way)
+
+
+@lru_cache(maxsize=8)
+def _compiled(identity: Identity, way: str, optimizer: str, steps: int | None) -> tuple[Rows, Callable[..., Any]]:
+    """The rows of a problem, and the fit and judgement of stacked heads: compiled once for all bases of one shape."""
+    problem = identity.problem
+    rows = Rows(problem, ROWS, jnp.float64)
+    fit = _levenberg_marquardt(steps or MOST_STEPS) if optimizer == "lm" else _adam(steps or ADAM_STEPS)
+
+    def solve(base: Any, *stacked: Any) -> Any:
+        return jax.vmap(_solver(rows, problem, WAYS[way](problem, base), fit))(*stacked)
+
+    return rows, jax.jit(solve)
 
 
 def _paper_points(problem: Problem, rows: Rows) -> dict[str, int]:
