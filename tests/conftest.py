@@ -24,3 +24,10 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What tests measured and nothing asserts: it comes with the reports, from whatever process."""
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")

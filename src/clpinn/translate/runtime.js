@@ -68,9 +68,7 @@ function dense(c, from, inputs, w, at, bias, to, outputs) {
 }
 
 function numbers(base64) {
-  const text = atob(base64), bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return new Float32Array(bytes.buffer);
+  return new Float32Array(Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0)).buffer);
 }
 
 // evaluate(points, theta): outputs by name at points (an array with a row of coordinates after the other) and one theta.
