@@ -321,7 +321,7 @@ function explore(root, data, evaluate) {
     return { figure, panel: new Panel(figure.querySelector("canvas")) };
   });
 
-  const named = (axes, values) => axes.map((axis, k) => `${axis.name} = ${text(values[k])}`).join(", ");
+  const named = (axes, values) => axes.map((axis, k) => `${axis.name}\u00a0=\u00a0${text(values[k])}`).join(", ");
   const physical = (k) => `physical ${coordinates[k].name}`;
   const drawn = (k) => (data.extent ? { ...data.extent[k], name: coordinates[k].name } : coordinates[k]);
 
@@ -530,12 +530,12 @@ function explore(root, data, evaluate) {
     main.canvas.setAttribute("aria-label", `${output}${title}, from ${text(low)} to ${text(high)}`);
     if (index < 0) return;
     const caption = find("figcaption"), kind = references.kind ? ` (${references.kind})` : "";
-    const at = parameters.length ? `The nearest in this page, at ${named(parameters, references.thetas[index])}.` : "";
     const grid = references.axes.map((axis) => axis.length).join(" × ");
     const apart = !dragging || differences.has(`${index} ${output}`) ? text(difference(index), 3) : "…";
-    const off = `There the network differs by ${apart} (relative L2, ${grid} points).`;
+    const there = `The nearest in this page, at ${named(parameters, references.thetas[index])}. There the`;
+    const at = parameters.length ? there : "The";
     find(".reference h3").textContent = `Reference${kind}`;
-    caption.textContent = [at, off, flat ? "Circles in the cuts." : "Circles."].join(" ");
+    caption.textContent = `${at} network differs by ${apart} (relative L2, ${grid} points). Circles are the reference.`;
     beside.canvas.setAttribute("aria-label", `Reference of ${output}. ${caption.textContent}`);
   }
 
@@ -604,7 +604,7 @@ function explore(root, data, evaluate) {
       set(chosen);
     });
     show(value);
-    form.append(element("div", { class: "slider" }, element("label", { for: id }, axis.name, note), number, track));
+    form.append(element("div", { class: "slider" }, element("label", { for: id }, axis.name, note), track, number));
     sliders.push(show);
     return show;
   }
@@ -669,7 +669,7 @@ function explore(root, data, evaluate) {
     held = hold.checked ? scaleNow(references ? nearest() : -1) : null;
     paint();
   });
-  form.append(element("div", { class: "row" }, hold, element("label", { for: hold.id }, "Hold the colour range")));
+  form.append(element("div", { class: "row" }, hold, element("label", { for: hold.id }, "Hold the range of values")));
   form.addEventListener("submit", (event) => event.preventDefault());
 
   // The cursor, by pointer and by keys ---------------------------------------------------------------------------
