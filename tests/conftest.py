@@ -5,7 +5,6 @@ import shutil
 import tempfile
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 _folder = tempfile.TemporaryDirectory(prefix="clpinn-tests-")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _folder.name)
@@ -20,6 +19,8 @@ def chromium():
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("needs Chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield browser

@@ -311,7 +311,7 @@ function explore(root, data, evaluate) {
 
   const theta = parameters.map((axis) => fromUnit(axis, 0.5));
   const point = coordinates.map((axis, k) => fromUnit(axis, k === time ? 0.5 : 0.3));
-  const times = { drag: [], full: [] };
+  const times = { opening: [], drag: [], full: [] };
   let output = outputs[0], held = null, nodes = 48, field = null, dragging = false;
   let playing = 0, waiting = 0, resting = 0; // of timers, 0 for none
   const style = {};
@@ -652,6 +652,7 @@ function explore(root, data, evaluate) {
       playing = start ? requestAnimationFrame(tick) : 0;
       play.setAttribute("aria-pressed", String(start));
       play.textContent = start ? "Pause" : "Play";
+      find("output").setAttribute("aria-live", start ? "off" : "polite"); // not every frame is to be read out
       if (!start) changed(0);
     });
     buttons.append(play);
@@ -743,13 +744,14 @@ function explore(root, data, evaluate) {
   restyle();
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyle);
   draw(true);
+  times.opening = times.full.splice(0); // before the browser has compiled anything
   new ResizeObserver(() => requestAnimationFrame(paint)).observe(root);
 
   const plain = (values) => Object.fromEntries(Object.entries(values).map(([name, row]) => [name, [...row]]));
   return {
     // Outputs by name at points (rows of box coordinates) and one theta.
     evaluate: (points, at) => plain(evaluate(Float64Array.from(points.flat()), at)),
-    // Milliseconds of the drawings while dragging and at rest.
+    // Milliseconds of the drawings: the first one, those while dragging, those at rest.
     redrawTimes: () => times,
     settled: () => !waiting && !resting,
     output: () => output,
