@@ -1,7 +1,7 @@
 // The live explorer: sliders, the field, cuts through the cursor, and the reference beside them.
 
 const FULL = 100; // nodes on each axis of a field at rest
-const FRAME = 24; // milliseconds that a frame may take while something is dragged
+const FRAME = 18; // milliseconds that a frame may take while something is dragged
 const REST = 120; // milliseconds without a change after which the full field is drawn
 const TURN = 6; // seconds that time takes from end to end
 
