@@ -1,10 +1,34 @@
 """Shared by all tests: many runs compile the same programs, so compiled ones are kept for the session."""
 
 import os
+import shutil
 import tempfile
+
+import pytest
 
 _folder = tempfile.TemporaryDirectory(prefix="clpinn-tests-")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _folder.name)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 # One thread of BLAS a worker: with more, the threads of all workers spin for the same cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A headless Chromium, driven by playwright."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What tests measured and nothing asserts: it comes with the reports, from whatever process."""
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")

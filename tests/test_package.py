@@ -31,6 +31,7 @@ FLOW = [
     "trainer",
     "adapt",
     "surrogate",
+    "translate",
     "evaluate",
     "runs",
     "report",

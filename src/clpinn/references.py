@@ -54,24 +54,37 @@ def reference_table(problem: Problem, progress: Progress | None = None) -> Float
                 progress("references", i + 1, len(thetas))
 
     shape = (len(thetas), len(problem.outputs), len(points))
-    if problem.reference_version is None:
-        table = np.empty(shape)
-        compute(table)
+    table = kept_table(problem)
+    if table is not None:
         return table
-    path = cache_folder() / f"{_name(problem)}.npy"
-    try:
-        return _read(path, shape)
-    except OSError:
-        pass  # not there, or not ours to read
-    except CacheError as error:
-        warnings.warn(f"{error} It is rebuilt.", stacklevel=2)
     table = np.empty(shape)
     compute(table)
+    if problem.reference_version is None:
+        return table
+    path = _path(problem)
     try:
         _write(path, table)
     except OSError as error:
         warnings.warn(f"The reference could not be kept in {path.parent}: {error}. Going on.", stacklevel=2)
     return table
+
+
+def kept_table(problem: Problem) -> Float[np.ndarray, "thetas outputs points"] | None:
+    """The same table where it is on disk already, None otherwise."""
+    if problem.reference_version is None:
+        return None
+    shape = (len(problem.candidates), len(problem.outputs), len(problem.evaluation))
+    try:
+        return _read(_path(problem), shape)
+    except OSError:  # not there, or not ours to read
+        return None
+    except CacheError as error:
+        warnings.warn(f"{error} It is rebuilt.", stacklevel=3)
+        return None
+
+
+def _path(problem: Problem) -> Path:
+    return cache_folder() / f"{_name(problem)}.npy"
 
 
 def cache_folder() -> Path:

@@ -1,0 +1,277 @@
+"""A program printed as JavaScript, to run with runtime.js.
+
+Rows of points go through it in blocks of ROWS. What depends on the coordinates has a number a row, in the array m;
+constants and what depends on the parameters alone have one number, in the array c, and are prepared once a theta.
+"""
+
+import base64
+import json
+from collections import Counter
+from importlib.resources import files
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from clpinn.translate.program import Constant, Elementwise, Linear, Operation, Program
+
+ROWS = 32
+"""Points in a block: one layer's numbers then fit the first cache."""
+
+EXPRESSIONS = {
+    "add": "({0} + {1})",
+    "sub": "({0} - {1})",
+    "mul": "({0} * {1})",
+    "div": "({0} / {1})",
+    "rem": "({0} % {1})",
+    "neg": "(-{0})",
+    "pow": "Math.pow({0}, {1})",
+    "max": "Math.max({0}, {1})",
+    "min": "Math.min({0}, {1})",
+    "atan2": "Math.atan2({0}, {1})",
+    "logistic": "(1 / (1 + Math.exp(-{0})))",
+    "is_finite": "+Number.isFinite({0})",
+    "eq": "+({0} === {1})",
+    "ne": "+({0} !== {1})",
+    "lt": "+({0} < {1})",
+    "le": "+({0} <= {1})",
+    "gt": "+({0} > {1})",
+    "ge": "+({0} >= {1})",
+    "where": "({0} ? {1} : {2})",
+    **{name: name + "({0})" for name in ("tanh", "erf", "erfc", "round")},
+    **{
+        name: f"Math.{name}({{0}})"
+        for name in "abs sign exp expm1 log log1p sin cos tan sinh cosh asin acos atan asinh acosh atanh sqrt cbrt "
+        "floor ceil".split()
+    },
+}
+"""How each primitive is written. What is not JavaScript's own is in runtime.js."""
+
+
+def javascript(program: Program) -> str:
+    """A JavaScript expression: a function `evaluate(points, theta)` that gives outputs by name."""
+    runtime = (files("clpinn.translate") / "runtime.js").read_text("utf-8")
+    return f"(() => {{\nconst ROWS = {ROWS};\n{runtime}\nreturn evaluator({_Printer(program).text()});\n}})()"
+
+
+def script_json(value: object) -> str:
+    """JSON that can stand inside a script element."""
+    return json.dumps(value, allow_nan=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+
+
+class _Printer:
+    """Prints a program. A component has a place in m if it depends on the coordinates, in c otherwise."""
+
+    def __init__(self, program: Program):
+        self.program = program
+        inputs = len(program.coordinates), len(program.parameters)
+        self.moves = np.zeros(program.size, bool)
+        self.moves[: inputs[0]] = True
+        self.places = np.zeros(program.size, int)
+        self.places[: sum(inputs)] = np.concatenate([np.arange(count) for count in inputs])
+        self.memory, self.constants = inputs[0], [0.0] * inputs[1]
+        self.weights: list[np.ndarray] = []
+        self.lines: dict[bool, list[str]] = {True: [], False: []}
+        self.inlined: dict[int, Elementwise] = {}
+
+    def text(self) -> str:
+        operations = self.program.operations
+        for one in operations:
+            self.moves[one.start : one.start + one.count] = any(self.moves[ids].any() for ids in one.reads)
+        users = _used_once(self.program)
+        for one in operations:
+            moves = bool(self.moves[one.start])
+            if isinstance(one, Elementwise) and one.start in users and self.moves[users[one.start]] == moves:
+                self.inlined[one.start] = one
+            else:
+                self.places[one.start : one.start + one.count] = self._print(one, moves)
+        outputs = [
+            [name, bool(self.moves[component]), int(self.places[component])]
+            for name, component in self.program.outputs.items()
+        ]
+        numbers = np.concatenate([np.asarray(self.constants), *self.weights]).astype("<f4")
+        return "\n".join(
+            [
+                "{",
+                f"coordinates: {script_json(self.program.coordinates)},",
+                f"parameters: {script_json(self.program.parameters)},",
+                f"outputs: {script_json(outputs)},",
+                f"memory: {self.memory},",
+                f"constants: {len(self.constants)},",
+                f'numbers: "{base64.b64encode(numbers.tobytes()).decode()}",',
+                "prepare(c, w) {",
+                *self.lines[False],
+                "},",
+                "block(m, c, w) {",
+                *self.lines[True],
+                "},",
+                "}",
+            ]
+        )
+
+    def _print(self, operation: Operation, moves: bool) -> np.ndarray:
+        """Print an operation; the places of its components."""
+        if isinstance(operation, Constant):
+            return self._store(operation.values)
+        if isinstance(operation, Linear):
+            return self._linear(operation, moves)
+        return self._loops(*self._expression(operation), moves)
+
+    # Places ----------------------------------------------------------------------------------------------------
+
+    def _store(self, values: np.ndarray) -> np.ndarray:
+        self.constants.extend(values.tolist())
+        return np.arange(len(self.constants) - len(values), len(self.constants))
+
+    def _reserve(self, count: int, moves: bool) -> np.ndarray:
+        if not moves:
+            return self._store(np.zeros(count))
+        self.memory += count
+        return np.arange(self.memory - count, self.memory)
+
+    def _together(self, ids: np.ndarray, moves: bool) -> int:
+        """The first place of components that lie side by side; they are copied if they do not."""
+        places = self.places[ids]
+        if len(places) and not np.array_equal(places, places[0] + np.arange(len(places))):
+            places = self._loops("{0}", [ids], moves)
+        return int(places[0]) if len(places) else 0
+
+    # Operations ------------------------------------------------------------------------------------------------
+
+    def _linear(self, operation: Linear, moves: bool) -> np.ndarray:
+        """What depends on the parameters alone is added to the bias beforehand."""
+        outputs = -(-operation.count // 4) * 4
+        bias = np.zeros(outputs)
+        bias[: operation.count] = operation.bias
+        at = int(self._store(bias)[0])
+        moving = self.moves[operation.operand]
+        for part in (False, True) if moves else (False,):
+            ids = operation.operand[moving == part]
+            if moves and not part and len(ids) == 0:
+                continue
+            start, matrix = self._together(ids, part), self._pack(operation.matrix[moving == part], outputs)
+            places = self._reserve(outputs, part)
+            if part:
+                call = f"linear(m, {start * ROWS}, {len(ids)}, w, {matrix}, c, {at}, {places[0] * ROWS}, {outputs});"
+            else:
+                call = f"dense(c, {start}, {len(ids)}, w, {matrix}, {at}, {places[0]}, {outputs});"
+            self.lines[part].append(call)
+            at = int(places[0])
+        return places[: operation.count]
+
+    def _pack(self, matrix: np.ndarray, outputs: int) -> int:
+        """Keep a matrix in strips of four columns; where it starts."""
+        start = sum(len(part) for part in self.weights)
+        padded = np.zeros((len(matrix), outputs))
+        padded[:, : matrix.shape[1]] = matrix
+        self.weights.append(padded.reshape(len(matrix), -1, 4).transpose(1, 0, 2).ravel())
+        return start
+
+    def _expression(self, operation: Elementwise) -> tuple[str, list[np.ndarray]]:
+        """An operation with those that are only used by it, as one expression; {0}, {1}, ... are its operands."""
+        operands: list[np.ndarray] = []
+        texts = []
+        for operand in operation.operands:
+            inner = self.inlined.get(int(operand[0])) if operand.dtype.kind == "i" else None
+            if inner is None:
+                texts.append(f"{{{len(operands)}}}")
+                operands.append(operand)
+            else:
+                text, more = self._expression(inner)
+                texts.append(text.format(*(f"{{{len(operands) + i}}}" for i in range(len(more)))))
+                operands += more
+        return EXPRESSIONS[operation.name].format(*texts), operands
+
+    def _loops(self, expression: str, operands: list[np.ndarray], moves: bool) -> np.ndarray:
+        """Print an expression over all components: one loop for each run of evenly spaced ones."""
+        sources = [self._source(operand) for operand in operands]
+        to = self._reserve(len(operands[0]), moves)
+        for start, end in pairwise(_runs(len(to), [source for source in sources if not isinstance(source, str)])):
+            leaves = [
+                source
+                if isinstance(source, str)
+                else Leaf(bool(source[0][start]), int(source[1][start]), _step(source[1][start:end]))
+                for source in sources
+            ]
+            self.lines[moves].append(_loop(expression, leaves, int(to[start]), end - start, moves))
+        return to
+
+    def _source(self, operand: np.ndarray) -> "str | tuple[np.ndarray, np.ndarray]":
+        """A number where the operand is one, otherwise whether each component is in m, and its place there."""
+        if operand.dtype.kind == "i":
+            return self.moves[operand], self.places[operand]
+        if len(np.unique(operand)) == 1:
+            return _number(float(operand[0]))
+        return np.zeros(len(operand), bool), self._store(operand)
+
+
+class Leaf(NamedTuple):
+    """Components in m or in c, from a place on in equal steps."""
+
+    moves: bool
+    at: int
+    step: int
+
+
+def _runs(count: int, sources: list[tuple[np.ndarray, np.ndarray]]) -> list[int]:
+    """Where runs begin, and the end: in a run each source stays in its array and goes on in equal steps."""
+    edges = [0]
+    for k in range(1, count):
+        start = edges[-1]
+        for moves, places in sources:
+            if moves[k] != moves[start] or places[k] - places[k - 1] != places[start + 1] - places[start]:
+                edges.append(k)
+                break
+    return [*edges, count]
+
+
+def _step(places: np.ndarray) -> int:
+    return int(places[1] - places[0]) if len(places) > 1 else 0
+
+
+def _loop(expression: str, leaves: "list[str | Leaf]", to: int, length: int, moves: bool) -> str:
+    """One run: over components k and, in m, rows r; over both at once where they lie side by side."""
+    found = [leaf for leaf in leaves if isinstance(leaf, Leaf)]
+    if not moves:
+        texts = [leaf if isinstance(leaf, str) else f"c[{_place(leaf)}]" for leaf in leaves]
+        return f"for (let k = 0; k < {length}; k++) c[{to} + k] = {expression.format(*texts)};"
+    if length == 1 or all(leaf.step == (1 if leaf.moves else 0) for leaf in found):
+        texts = [
+            leaf if isinstance(leaf, str) else f"m[{leaf.at * ROWS} + i]" if leaf.moves else f"c[{leaf.at}]"
+            for leaf in leaves
+        ]
+        return f"for (let i = 0; i < {length * ROWS}; i++) m[{to * ROWS} + i] = {expression.format(*texts)};"
+    texts = [
+        leaf if isinstance(leaf, str) else f"m[({_place(leaf)}) * ROWS + r]" if leaf.moves else f"c[{_place(leaf)}]"
+        for leaf in leaves
+    ]
+    return (
+        f"for (let k = 0; k < {length}; k++) "
+        f"for (let r = 0; r < ROWS; r++) m[({to} + k) * ROWS + r] = {expression.format(*texts)};"
+    )
+
+
+def _place(leaf: Leaf) -> str:
+    return f"{leaf.at} + {leaf.step} * k"
+
+
+def _number(value: float) -> str:
+    """A literal; negative ones in brackets, so that no -- arises."""
+    if np.isnan(value):
+        return "NaN"
+    text = "Infinity" if np.isinf(value) else repr(abs(value))
+    return f"(-{text})" if np.signbit(value) else text
+
+
+def _used_once(program: Program) -> dict[int, int]:
+    """Starts of the elementwise operations that are an operand of another and used nowhere else, with that other's."""
+    used: Counter[int] = Counter(program.outputs.values())
+    users: dict[int, int] = {}
+    made = {operation.start: operation for operation in program.operations if isinstance(operation, Elementwise)}
+    for operation in program.operations:
+        for ids in operation.reads:
+            used.update(ids.tolist())
+            one = made.get(int(ids[0])) if isinstance(operation, Elementwise) else None
+            if one is not None and np.array_equal(ids, one.start + np.arange(one.count)):
+                users[one.start] = operation.start
+    return {start: user for start, user in users.items() if all(used[start + i] == 1 for i in range(made[start].count))}
