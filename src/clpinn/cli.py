@@ -307,7 +307,7 @@ def adapt(
     problem = surrogate.problem
     if unseen == bool(theta):
         raise ClpinnError("Give thetas to adapt to, such as nu=0.0113, or --unseen for all that were not trained.")
-    thetas = _unseen(surrogate, most, seed) if unseen else _thetas(problem, theta or [])
+    thetas = surrogate.unseen(most, seed) if unseen else _thetas(problem, theta or [])
     with Display(None, quiet=as_json) as display:
         adapted = surrogate.adapt_many(
             thetas,
@@ -378,20 +378,6 @@ def _thetas(problem: Any, given: list[str]) -> Any:
     except ValueError:
         counts = ", ".join(f"{len(part)} of {name}" for name, part in values.items())
         raise ClpinnError(f"Give as many values of each parameter, or a single one, but got {counts}.") from None
-
-
-def _unseen(surrogate: Any, most: int | None, seed: int) -> Any:
-    """The candidates that were not trained, in their order, or some of them."""
-    import numpy as np
-
-    candidates = surrogate.problem.candidates.points
-    trained = np.array(surrogate.record["tasks"]).reshape(-1, candidates.shape[1])
-    left = candidates[~np.any(np.all(np.isclose(candidates[:, None], trained, rtol=1e-9, atol=0), axis=2), axis=1)]
-    if len(left) == 0:
-        raise ClpinnError("Every candidate was trained, so none is unseen. Name the thetas to adapt to.")
-    if most is None or most >= len(left):
-        return left
-    return left[np.sort(np.random.default_rng(seed).choice(len(left), most, replace=False))]
 
 
 def _use_devices(count: int | None) -> None:

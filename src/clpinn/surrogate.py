@@ -91,6 +91,18 @@ class Surrogate:
         heads = adapt(self.problem, self.network, np.asarray(thetas), key, progress, way, optimizer, steps, together)
         return replace(self, heads=heads if self.heads is None else self.heads.joined(heads))
 
+    def unseen(self, most: int | None = None, seed: int = 0) -> Points:
+        """The candidate thetas that were not trained, in their order, or as many of them drawn at random."""
+        candidates = self.problem.candidates.points
+        trained = np.array(self.record.get("tasks", [])).reshape(-1, candidates.shape[1])
+        seen = np.any(np.all(np.isclose(candidates[:, None], trained, rtol=1e-9, atol=0), axis=2), axis=1)
+        left = candidates[~seen]
+        if len(left) == 0:
+            raise DomainError("Every candidate was trained, so none is unseen. Name the thetas to adapt to.")
+        if most is None or most >= len(left):
+            return left
+        return left[np.sort(np.random.default_rng(seed).choice(len(left), most, replace=False))]
+
     # Evaluation --------------------------------------------------------------------------------------------------
 
     def _evaluate(self, derivative: str | None, named: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:

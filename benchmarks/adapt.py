@@ -1,0 +1,226 @@
+"""Adaptation at single thetas, ours and the paper's, and the rival methods beside it.
+
+    python benchmarks/adapt.py [PROBLEM ...] [--part ours|paper|rivals] [--budget 0.02] [--kept] [--out docs/adapt.md]
+
+ours     the base is a default `clpinn train PROBLEM --seed 0`; a head by Levenberg-Marquardt at every unseen candidate
+         (200 of them, drawn at random, for Poisson-Boltzmann). Seconds of a target are those in a batch, and the median
+         of some targets that are adapted one by one; compilation is reported apart.
+paper    the base is trained as in the paper (ACR, Adam then L-BFGS) with a share of its steps (--budget); a head by 500
+         Adam steps at the same thetas, used whatever is found about it.
+rivals   bases of P2INN, HyperPINN and on Burgers Meta-PINN with that share of the paper's steps, and a fresh standard
+         PINN, each adapted at fixed targets by 500 Adam steps in its own way.
+
+References are used to report errors, nothing else. Runs are kept in runs/adapt and resumed; what was measured is kept
+in benchmarks/results/adapt with its commit, and is not measured again.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import clpinn as cl
+from clpinn.networks import count, make
+from clpinn.problems import load_problem
+from clpinn.runs import load_surrogate
+from clpinn.settings import paper
+
+RESULTS = Path(__file__).parent / "results" / "adapt"
+PROBLEMS = ("burgers", "allen_cahn", "kovasznay", "poisson_boltzmann")
+MOST, ALONE, TARGETS = 200, 5, 5
+"""Targets of a problem with many candidates; targets timed one by one; fixed targets of the rivals."""
+
+# From the paper: improved targets, mean and difficult-quartile reduction over all unseen candidates; then the mean
+# relative L2 at its fixed targets, at step 0 and after 500 steps.
+PAPER = {
+    "burgers": ("77/83", 0.631, 0.782),
+    "allen_cahn": ("60/77", 0.053, -0.413),
+    "kovasznay": ("79/80", 0.285, 0.367),
+    "poisson_boltzmann": ("1166/1166", 0.817, 0.836),
+}
+RIVALS = {
+    "burgers": {"p2inn full": (0.5355, 0.3112), "p2inn svd": (0.5355, 0.3155), "hyperpinn target": (0.2968, 0.007333),
+                "metapinn target": (None, 0.003036), "standard full": (None, 0.3937)},
+    "allen_cahn": {"p2inn full": (0.3049, 0.3068), "p2inn svd": (0.3049, 0.277), "hyperpinn target": (0.3647, 0.2545),
+                   "standard full": (None, 0.5245)},
+    "kovasznay": {"p2inn full": (1.068, 0.5892), "p2inn svd": (1.068, 0.8945), "hyperpinn target": (1.03, 0.8919),
+                  "standard full": (None, 18.585)},
+    "poisson_boltzmann": {"p2inn full": (4.681, 0.5838), "p2inn svd": (4.681, 0.632),
+                          "hyperpinn target": (3.429, 0.04493), "standard full": (None, 0.9459)},
+}  # fmt: skip
+
+
+def trained(name: str, *options: str) -> cl.Surrogate:
+    """The surrogate of a run with these options, trained now if it has not been."""
+    folder = Path("runs") / "adapt" / "-".join([name, *(word.strip("-") for word in options)])
+    command = [sys.executable, "-m", "clpinn", "train", name, "--out", str(folder), "--resume", *options]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+    return load_surrogate(folder)
+
+
+def errors(surrogate: cl.Surrogate, thetas: np.ndarray, always: bool = False) -> np.ndarray:
+    """Relative L2 of each theta, the mean over outputs; `always` with the head whatever was found about it."""
+    if always and surrogate.heads is not None:
+        networks = [surrogate.heads.network(surrogate.problem, surrogate.network, i, True) for i in range(len(thetas))]
+        found = [cl.evaluate(surrogate.problem, n, thetas=t[None]).outputs for n, t in zip(networks, thetas)]
+        return np.array([np.mean([e.rel_l2[0] for e in one.values()]) for one in found])
+    outputs = cl.evaluate(surrogate.problem, surrogate, thetas=thetas).outputs
+    return np.mean([error.rel_l2 for error in outputs.values()], axis=0)
+
+
+def summary(before: np.ndarray, after: np.ndarray) -> dict:
+    """Improved shares and reductions, overall and of the quarter that was worst before."""
+    hard = np.argsort(before)[-max(1, round(len(before) / 4)) :]
+    return {
+        "targets": len(before),
+        "improved": int(np.sum(after < before)),
+        "not_worse": int(np.sum(after <= before)),
+        "before": float(before.mean()),
+        "after": float(after.mean()),
+        "reduction": float(1 - after.mean() / before.mean()),
+        "difficult_reduction": float(1 - after[hard].mean() / before[hard].mean()),
+        "difficult_improved": int(np.sum(after[hard] < before[hard])),
+        "difficult": len(hard),
+        "rel_l2_before": before.tolist(),
+        "rel_l2_after": after.tolist(),
+    }
+
+
+def timed(surrogate: cl.Surrogate, thetas: np.ndarray, **how) -> tuple[cl.Surrogate, float, float]:
+    """The adapted surrogate, its seconds, and those of compilation: what a first call takes more than the next."""
+    together = how.get("together", 8)
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        surrogate.adapt_many(thetas[:together], **how)
+        seconds.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    adapted = surrogate.adapt_many(thetas, **how)
+    return adapted, time.perf_counter() - start, max(0.0, seconds[0] - seconds[1])
+
+
+def ours(name: str, budget: float) -> dict:
+    surrogate = trained(name)
+    thetas = surrogate.unseen(MOST)
+    adapted, seconds, compilation = timed(surrogate, thetas)
+    found = summary(errors(surrogate, thetas), errors(adapted, thetas))
+    alone = []
+    for theta in [thetas[0], *thetas[:: max(1, len(thetas) // ALONE)]]:
+        start = time.perf_counter()
+        surrogate.adapt_many(theta[None])
+        alone.append(time.perf_counter() - start)
+    used = int(np.sum(adapted.heads.used))
+    return found | {
+        "used": used,
+        "seconds_batch": seconds / len(thetas),
+        "seconds_alone": float(np.median(alone[1:])),
+        "seconds_compilation": compilation,
+        "trainable": count(jax.tree.map(lambda leaf: leaf[0], adapted.heads.heads)),
+        "steps": float(np.median(adapted.heads.steps)),
+    }
+
+
+def as_in_the_paper(name: str, budget: float) -> dict:
+    surrogate = trained(name, "--optimizer", "adam-lbfgs", "--method", "acr", "--budget", f"{budget:g}")
+    thetas = surrogate.unseen(MOST)
+    adapted, seconds, compilation = timed(surrogate, thetas, optimizer="adam")
+    before = errors(surrogate, thetas)
+    heads = adapted.heads
+    return summary(before, errors(adapted, thetas, always=True)) | {
+        "judged": summary(before, errors(adapted, thetas)),
+        "used": int(np.sum(heads.used)),
+        "budget": budget,
+        "seconds_batch": seconds / len(thetas),
+        "seconds_compilation": compilation,
+        "trainable": count(jax.tree.map(lambda leaf: leaf[0], heads.heads)),
+    }
+
+
+def rivals(name: str, budget: float) -> dict:
+    found: dict = {"budget": budget}
+    for method, ways in (("p2inn", ("full", "svd")), ("hyperpinn", ("target",)), ("metapinn", ("target",)),
+                         ("standard", ("full",))):  # fmt: skip
+        if method == "metapinn" and name != "burgers":
+            continue
+        if method == "standard":  # from scratch: the whole network is what is adapted
+            problem = load_problem(name, paper=True)
+            surrogate = cl.Surrogate(problem, make(problem, paper(problem, method).network, jax.random.key(0)))
+        else:
+            surrogate = trained(name, "--optimizer", "adam-lbfgs", "--method", method, "--budget", f"{budget:g}")
+        thetas = surrogate.unseen(TARGETS)
+        before = errors(surrogate, thetas)
+        for way in ways:
+            adapted, seconds, compilation = timed(surrogate, thetas, optimizer="adam", way=way)
+            found[f"{method} {way}"] = summary(before, errors(adapted, thetas, always=True)) | {
+                "seconds_batch": seconds / len(thetas),
+                "seconds_compilation": compilation,
+                "trainable": count(jax.tree.map(lambda leaf: leaf[0], adapted.heads.heads)),
+            }
+    return found
+
+
+PARTS = {"ours": ours, "paper": as_in_the_paper, "rivals": rivals}
+
+
+def table(part: str, cells: dict[str, dict]) -> list[str]:
+    """The rows of one part."""
+    if part == "rivals":
+        lines = ["| problem | method | trainable | step 0 | after 500 | paper: step 0 | after 500 |", "|" + "---|" * 7]
+        for name, cell in cells.items():
+            for method, one in cell.items():
+                if method not in ("budget", "commit"):
+                    first, last = RIVALS[name].get(method, (None, None))
+                    published = " | ".join("–" if value is None else f"{value:.3g}" for value in (first, last))
+                    figures = f"{one['trainable']} | {one['before']:.3g} | {one['after']:.3g}"
+                    lines.append(f"| {name} | {method} | {figures} | {published} |")
+        return lines
+    titles = ["problem", "targets", "heads used", "improved", "not worse", "before", "after", "reduction"]
+    titles += ["of the worst quarter", "s a target", "alone", "compilation"]
+    titles += ["paper: improved", "reduction", "of the worst quarter"]
+    lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    for name, cell in cells.items():
+        improved, reduction, hard = PAPER[name]
+        alone = f"{cell['seconds_alone']:.2f}" if "seconds_alone" in cell else "–"
+        parts = [name, *(str(cell[key]) for key in ("targets", "used", "improved", "not_worse"))]
+        parts += [f"{cell['before']:.2e}", f"{cell['after']:.2e}", f"{cell['reduction']:.0%}"]
+        parts += [f"{cell['difficult_reduction']:.0%}", f"{cell['seconds_batch']:.2f}", alone]
+        parts += [f"{cell['seconds_compilation']:.0f} s", improved, f"{reduction:.0%}", f"{hard:.0%}"]
+        lines.append(f"| {' | '.join(parts)} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
+    parser.add_argument("--part", nargs="*", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("--budget", type=float, default=0.02, help="share of the paper's steps for paper and rivals")
+    parser.add_argument("--kept", action="store_true", help="run nothing, show what is there")
+    parser.add_argument("--out", type=Path, help="write the tables to this page, too")
+    arguments = parser.parse_args()
+    text = []
+    for part in arguments.part:
+        cells = {}
+        for name in arguments.problems:
+            file = RESULTS / f"{name}-{part}.json"
+            if not file.exists() and not arguments.kept:
+                commit = subprocess.run(
+                    ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+                )
+                found = PARTS[part](name, arguments.budget) | {"commit": commit.stdout.strip()}
+                RESULTS.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(found, indent=1))
+            if file.exists():
+                cells[name] = json.loads(file.read_text())
+        text += [f"## {part}", "", *table(part, cells), ""]
+    print("\n".join(text))
+    if arguments.out:
+        arguments.out.write_text("# Adaptation, measured\n\n" + "\n".join(text))
+
+
+if __name__ == "__main__":
+    main()
