@@ -17,8 +17,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from clpinn.domain import Points
+from clpinn.domain import Axis, Points
 from clpinn.references import Progress
 from clpinn.report import paper
 from clpinn.report.fields import fields, is_flow, streamlines
@@ -82,7 +83,7 @@ def errors(run: Run, thetas: Points | None = None, progress: Progress | None = N
     if not columns:
         columns, what = {"": run.errors["res_pde"]}, "mean |residual|"
     figure = _over_parameters(run, run.problem.candidates.points, columns, what)
-    published = paper.rel_l2(run.problem_name, run.metrics["method"])
+    published = paper.rel_l2(run.metrics["problem"], run.metrics["method"])
     if len(run.problem.parameters) == 1 and outputs and published:
         panel = figure.axes[0]
         for i, name in enumerate(outputs):
@@ -152,11 +153,11 @@ def _maps(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -
         scale(panel, up, "y")
         field = np.where(values > 0, values, np.nan).reshape(shape).T
         norm = LogNorm() if np.isfinite(field).any() else None
-        drawn = panel.pcolormesh(
-            grid[first], grid[second], field, cmap=ERRORS, norm=norm, shading="nearest", rasterized=True
-        )
+        edges = _edges(across, grid[first]), _edges(up, grid[second])
+        drawn = panel.pcolormesh(*edges, field, cmap=ERRORS, norm=norm, rasterized=True)
         if len(run.tasks):
-            panel.scatter(*run.tasks.T, s=16, facecolor="white", edgecolor="black", linewidth=0.8, label="trained")
+            looks: dict[str, Any] = {"s": 16, "facecolor": "white", "edgecolor": "black", "linewidth": 0.8}
+            panel.scatter(*run.tasks.T, label="trained", clip_on=False, zorder=3, **looks)
         panel.grid(False)
         panel.set(xlabel=label(problem, first), ylabel=label(problem, second), title=output)
         figure.colorbar(drawn, ax=panel, label=what)
@@ -164,6 +165,12 @@ def _maps(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -
     if len(run.tasks):
         figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center")
     return figure
+
+
+def _edges(axis: Axis, values: np.ndarray) -> np.ndarray:
+    """Where the cells of grid values meet on an axis' own scale; the outer ones end with the box."""
+    unit = axis.to_unit(values)
+    return axis.from_unit(np.concatenate([[0.0], (unit[1:] + unit[:-1]) / 2, [1.0]]))
 
 
 def _slices(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
@@ -179,7 +186,7 @@ def _slices(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str)
             scale(panel, axis)
             log_or_linear(panel, values)
             low, middle, high = (f(table, axis=others) for f in (np.nanmin, np.nanmedian, np.nanmax))
-            panel.fill_between(grid, low, high, color=BLUE, alpha=0.18, linewidth=0, label="all others")
+            panel.fill_between(grid, low, high, color=BLUE, alpha=0.18, linewidth=0, label="range over all others")
             panel.plot(grid, middle, color=BLUE, marker=".", label="median")
             line = table[tuple(slice(None) if j == i else worst[j] for j in range(len(shape)))]
             panel.plot(grid, line, color=RED, linestyle="--", label="through the worst")
@@ -224,7 +231,8 @@ def tasks(run: Run, thetas: Points | None = None, progress: Progress | None = No
             panel.plot(x, y, **style)
         scale(panel, axis, "y")
         panel.set_ylabel(label(problem, name))
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.set_xlim(0.5, events[-1]["event"] + 0.5)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     panels[-1][0].set_xlabel("event")
     panels[0][0].set_title(run.name)
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)

@@ -29,7 +29,7 @@ PIXELS = ("fields", "streamlines")
 HEADINGS = {
     "fields": (
         "Fields",
-        "At the thetas of the smallest, the median and the largest error, where there is a reference.",
+        "At the thetas of the smallest, the median and the largest error; of several outputs at the last of these.",
     ),
     "errors": ("Errors over the parameters", "Relative L2 error against the reference, at every candidate theta."),
     "residuals": ("Where the equations hold less well", NOTE),
@@ -39,9 +39,10 @@ HEADINGS = {
 }
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f5f7; --line: #d5dae0; --link: #0067a3; }
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f5f7; --line: #d5dae0; --link: #0067a3;
+  --dim: #5c6670; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e7eb; --paper: #15181c; --soft: #1f242a; --line: #39414a; --link: #6cb8ea; }
+  :root { --ink: #e4e7eb; --paper: #15181c; --soft: #1f242a; --line: #39414a; --link: #6cb8ea; --dim: #9aa5b1; }
 }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 76rem; padding: 1rem; background: var(--paper); color: var(--ink);
@@ -50,7 +51,7 @@ h1 { font-size: 1.6rem; margin: 0.5rem 0; } h2 { font-size: 1.2rem; margin: 2rem
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } tr.paper td { color: GrayText; } td.best { font-weight: 700; }
+th:first-child, td:first-child { text-align: left; } tr.paper td { color: var(--dim); } td.best { font-weight: 700; }
 .side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem; }
 figure { margin: 0; } figure img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; padding: 6px; }
 figcaption { font-size: 0.85rem; } pre { background: var(--soft); padding: 0.7rem; border-radius: 6px; overflow-x: auto;
@@ -135,7 +136,7 @@ def _summary(runs: list[Run]) -> str:
     found = [run.metrics["res_pde_macro"] for run in runs]
     rows.append(_row("mean |residual|", [_figure(value) for value in found], _best(runs, found)))
     notes = []
-    if any(run.problem_name in paper.REL_L2 for run in runs):
+    if any(run.metrics["problem"] in paper.REL_L2 for run in runs):
         notes.append(
             "The paper's figures are means over three seeds at its full budget on a GPU; a run's own are one seed's."
         )
@@ -149,9 +150,9 @@ def _published(runs: list[Run], output: str) -> list[str]:
     """Rows with the paper's mean relative errors: of the same method, and of its best."""
     same, best = [], []
     for run in runs:
-        table, method = paper.REL_L2.get(run.problem_name, {}), paper.METHODS.get(run.metrics["method"], "")
+        table, method = paper.REL_L2.get(run.metrics["problem"], {}), paper.METHODS.get(run.metrics["method"], "")
         same.append(f"{method} {_figure(table[method][output])}" if method in table else "–")
-        top = paper.best(run.problem_name) if table else ""
+        top = paper.best(run.metrics["problem"]) if table else ""
         best.append(f"{top} {_figure(table[top][output])}" if table else "–")
     rows = {"the paper, same method": same, "the paper, its best": best}
     return [_row(name, cells, kind="paper") for name, cells in rows.items() if any(cell != "–" for cell in cells)]
