@@ -1,11 +1,29 @@
-"""Pictures: every shape of problem can be drawn."""
+"""Pictures and the report page: every shape of problem can be drawn, and a page stands alone."""
 
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
+from matplotlib import rcParams
+from small import Decay
+from test_surrogate import made
+from typer.testing import CliRunner
 
 import clpinn as cl
+from clpinn.cli import app
 from clpinn.problems import load_problem
-from clpinn.report.figures import plot_reference
+from clpinn.report import paper
+from clpinn.report.fields import plot_reference
+from clpinn.report.figures import KINDS, plot, reasons
+from clpinn.report.page import page
+from clpinn.report.reader import Run
+from clpinn.report.style import PlotError, save
+from clpinn.settings import override
 
 
 class Line(cl.Problem):
@@ -45,5 +63,225 @@ def test_every_shape_is_drawn(problem, ending, tmp_path):
 
 
 def test_a_name_without_an_ending_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="needs an ending"):
+    with pytest.raises(PlotError, match="needs an ending"):
         plot_reference(Line(), tmp_path / "picture")
+    with pytest.raises(PlotError, match=r"could not be drawn.*Give a file such as"):
+        plot_reference(Line(), tmp_path / "picture.xyz")
+
+
+# Figures of runs ---------------------------------------------------------------------------------------------
+
+
+def made_up(problem: cl.Problem, name: str = "my.py:Own") -> Run:
+    """A run that was never trained, with errors by a formula."""
+    run, thetas = Run(Path("nowhere")), problem.candidates.points
+    errors = dict(zip(problem.parameters, thetas.T)) | {"res_pde": np.ones(len(thetas))}
+    if problem.reference is not None:
+        errors |= {f"rel_l2_{output}": np.arange(1, len(thetas) + 1.0) for output in problem.outputs}
+    run.__dict__.update(
+        problem=problem,
+        surrogate=made(problem, jnp.float64),
+        errors=errors,
+        metrics={"problem": name, "method": "acr", "seed": 0},
+        history=[],
+        events=[],
+    )
+    return run
+
+
+def values_of(line) -> np.ndarray:
+    return np.asarray(line.get_ydata(), float)
+
+
+def test_errors_over_one_parameter_are_a_line():
+    run = made_up(cl.problems.Burgers(), "burgers")
+    panel = plot(run, "errors").axes[0]
+    assert panel.get_xscale() == panel.get_yscale() == "log" and panel.get_xlabel() == "nu"
+    drawn, published = panel.lines[0], panel.lines[1]
+    assert np.array_equal(values_of(drawn), run.errors["rel_l2_u"])
+    assert values_of(published)[0] == 0.01025  # ACR in the paper
+
+
+def test_errors_over_two_parameters_are_a_map():
+    figure = plot(made_up(load_problem("examples/channel.py:Channel")), "errors")
+    panel = figure.axes[0]
+    field = panel.collections[0].get_array()
+    assert field.shape == (20, 20) and field[0, 1] == 21  # the first parameter runs to the right
+    assert panel.get_yscale() == "log" and panel.get_xscale() == "linear"
+
+
+def test_errors_over_four_parameters_are_slices():
+    figure = plot(made_up(cl.problems.PoissonBoltzmann()), "errors")
+    assert [panel.get_xlabel() for panel in figure.axes] == ["mu1", "mu2", "k", "A"]
+    median, through_worst = figure.axes[0].lines
+    table = np.arange(1, 1297.0).reshape(6, 216)
+    assert np.array_equal(values_of(median), np.median(table, axis=1))
+    assert np.array_equal(values_of(through_worst), table[:, -1])
+
+
+@pytest.mark.parametrize("problem", [Line(), Solid(), cl.problems.Kovasznay(), load_problem("examples/channel.py")])
+def test_fields_of_every_shape(problem, tmp_path):
+    figure = plot(made_up(problem), "fields")
+    save(figure, tmp_path / "fields.png")
+    titles = [panel.get_title(loc="left") for panel in figure.axes]
+    wanted = {"Line": 0, "Solid": 2, "Kovasznay": 3, "Channel": 3}[type(problem).__name__]
+    assert sum(title.startswith("absolute error") for title in titles) == wanted
+
+
+def test_fields_at_thetas_of_ones_choice_show_the_surrogate():
+    run = made_up(cl.problems.Burgers())
+    figure = plot(run, "fields", np.array([[0.02]]))
+    mesh = figure.axes[0].collections[0].get_array().reshape(200, 100)
+    assert np.allclose(mesh, run.surrogate.field(nu=0.02)["u"])
+    assert any("nu = 0.02" in text.get_text() for text in figure.axes[0].texts)
+
+
+def test_streamlines_are_those_of_a_flow():
+    figure = plot(made_up(cl.problems.Kovasznay()), "streamlines", np.array([[20.0]]))
+    assert [panel.get_title(loc="left") for panel in figure.axes[:2]] == ["surrogate, Re = 20", "reference, Re = 20"]
+
+
+def test_tasks_are_drawn_by_what_happened_to_them():
+    run = made_up(Decay())
+    moved = {"entered": None, "restored": None}
+    run.__dict__["events"] = [
+        {"event": 1, "active": [[0.5], [2.0], [1.0]], "replay": [], "moved_entered": [1.0], "moved_restored": None},
+        {"event": 2, "active": [[0.5], [2.0]], "replay": [[1.0]]} | {f"moved_{k}": v for k, v in moved.items()},
+        {"event": 3, "active": [[0.5], [1.0]], "replay": [[2.0]], "moved_entered": None, "moved_restored": [1.0]},
+    ]
+    lines = {line.get_label(): line.get_xydata().tolist() for line in plot(run, "tasks").axes[0].lines}
+    assert lines["newly selected"] == [[1, 1.0]] and lines["restored"] == [[3, 1.0]]
+    assert lines["replayed"] == [[2, 1.0], [3, 2.0]] and len(lines["dense"]) == 7
+
+
+def test_losses_tell_where_the_optimiser_changes():
+    run = made_up(Decay())
+    stages = ["adam", "adam", "lbfgs", "done"]
+    run.__dict__["history"] = [
+        {"step": 10 * i, "stage": stage, "loss": 1 / i, "terms": {"a": 0.5, "b": None}, "validation": 2.0}
+        for i, stage in enumerate(stages, start=1)
+    ]
+    panel = plot(run, "losses").axes[0]
+    assert panel.get_yscale() == "log" and [text.get_text() for text in panel.texts] == ["L-BFGS"]
+    assert panel.lines[-1].get_xdata()[0] == 20 and {"loss", "a", "b", "validation"} <= {
+        line.get_label() for line in panel.lines
+    }
+
+
+def test_kinds_that_make_no_sense_are_told():
+    run = made_up(cl.problems.Burgers())
+    for kind, message in (
+        ("streamlines", "is no flow.*Use one of fields, errors, residuals."),
+        ("tasks", "no task was selected"),
+        ("losses", "too short"),
+        ("pie", "no kind 'pie'. Use one of fields"),
+    ):
+        with pytest.raises(PlotError, match=message):
+            plot(run, kind)
+    assert reasons(made_up(Line()))["errors"] == "the problem has no parameters"
+
+
+def test_drawing_leaves_matplotlib_as_it_was():
+    before = dict(rcParams)
+    plot(made_up(Solid()), "errors")
+    assert dict(rcParams) == before
+
+
+# The page and the commands -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A short run of the paper's kind, with events."""
+    out = tmp_path_factory.mktemp("runs") / "a<b"
+    size = ["network.width=6", "network.depth=2", "natural.rows=64", "steps=20", "tasks.interval=10", "tasks.active=4"]
+    cl.run(Decay(), override(cl.natural(Decay(), "acr"), size), out, name="tests/small.py:Decay")
+    return out
+
+
+class Parts(HTMLParser):
+    """Tags of a page, and where it points to."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[str] = []
+        self.sources: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.sources += [value for name, value in attributes if name in ("src", "href", "action", "data")]
+
+
+def test_a_page_stands_alone_and_says_it_all(folder):
+    text = page([Run(folder)])
+    found = Parts(text)
+    assert found.tags.count("img") == 5 and "script" not in found.tags
+    assert all(source.startswith("data:image/") for source in found.sources)
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", re.sub(r"base64,[^\"]*", "", text))
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert f"{metrics['outputs']['u']['rel_l2_macro']:.2e}" in text and "20 steps" in text
+    assert "clpinn train tests/small.py:Decay --config config.json" in text
+    assert "&quot;jaxlib&quot;" in text and "no bound of its error" in text
+    assert "prefers-color-scheme: dark" in text and "width=device-width" in text and len(text) < 2_000_000
+
+
+def test_runs_stand_side_by_side(folder, monkeypatch):
+    first, second = Run(folder), Run(folder)
+    second.__dict__["metrics"] = first.metrics | {"problem": "burgers", "method": "acr2", "seed": 7}
+    monkeypatch.setattr("clpinn.report.page.KINDS", {"losses": KINDS["losses"]})
+    text = page([first, second])
+    assert Parts(text).tags.count("img") == 2
+    assert "ACR2-arch 1.77e-03" in text and "a&lt;b" not in text.split("<h2>")[1]  # two of one name are told by method
+
+
+def test_names_are_escaped(folder, monkeypatch):
+    run = Run(folder)
+    run.__dict__["metrics"] = run.metrics | {"problem": "<script>alert(1)</script>", "method": '"><img src=x>'}
+    monkeypatch.setattr("clpinn.report.page.KINDS", {})
+    found = Parts(page([run]))
+    assert "script" not in found.tags and "img" not in found.tags
+
+
+def test_a_run_without_its_problem_still_has_a_page(folder):
+    run = Run(folder)
+    run.__dict__["config"] = run.config | {"problem": None}
+    run.__dict__["why_no_problem"] = lambda: "pass that problem"
+    text = page([run])
+    assert Parts(text).tags.count("img") == 2 and "Some figures are missing" in text and "clpinn.run" in text
+
+
+def test_the_paper_has_a_best_method():
+    assert paper.best("burgers") == "ACR2-arch" and paper.best("allen_cahn") == "ACR"
+    assert paper.rel_l2("kovasznay", "free") == paper.REL_L2["kovasznay"]["ACR"]
+    assert paper.rel_l2("burgers", "uni") == {"u": 0.012153} and paper.rel_l2("heat", "uni") is None
+
+
+def clpinn(*arguments):
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+
+def test_the_commands(folder, tmp_path, monkeypatch):
+    """As a user types them: predict, export, plot, report."""
+    run, field = str(folder), tmp_path / "field.nc"
+    told = clpinn("predict", run, "k=3", "x=0.5", "--points", "5", "--out", str(field), "--json")
+    about = json.loads(told.stdout)
+    assert about["grid"] == {"t": 5} and len(about["values"]["u"]) == 5 and about["trust"]["norm"] > 0
+    assert "warning: k is 3, outside its box" in told.stderr
+    surrogate = cl.load(folder / "model.clpinn", Decay())
+    with xarray.open_dataset(field) as found:
+        assert float(found["k"]) == 3 and found["u"].values.tolist() == about["values"]["u"]
+    assert np.isfinite(surrogate(x=0.5, t=0.5, k=1.0)["u"])
+    with pytest.raises(cl.DomainError, match="k is missing"):
+        clpinn("predict", run)
+    clpinn("export", run, str(tmp_path / "decay.mlir"))
+    assert "stablehlo" in (tmp_path / "decay.mlir").read_text()
+    clpinn("plot", run, "losses", "--out", str(tmp_path / "losses.pdf"))
+    assert (tmp_path / "losses.pdf").read_bytes().startswith(b"%PDF")
+    with pytest.raises(PlotError, match="Use one of fields, errors, residuals, tasks, losses"):
+        clpinn("plot", run, "streamlines")
+    monkeypatch.setattr("clpinn.report.page.KINDS", {"losses": KINDS["losses"]})
+    assert json.loads(clpinn("report", run, "--json").stdout)["bytes"] > 10_000
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(cl.ClpinnError, match="is not a run"):
+        clpinn("report", run, str(tmp_path))

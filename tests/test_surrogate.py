@@ -1,7 +1,9 @@
 """Surrogates: calls by name, heads at single thetas, and the file."""
 
 import dataclasses
+import hashlib
 import json
+import random
 import subprocess
 import sys
 
@@ -16,8 +18,10 @@ import clpinn as cl
 from clpinn.adapt import Heads
 from clpinn.cli import _thetas
 from clpinn.networks import FNN, KINDS, build, precision
+from clpinn.problems import load_problem
 from clpinn.settings import override
 from clpinn.surrogate import SurrogateError
+from clpinn.trust import NOTE, Trust
 
 KEY = jax.random.key(0)
 
@@ -67,9 +71,22 @@ def test_more_points_than_a_chunk(monkeypatch):
     assert np.allclose(surrogate(x=x, t=0.5, nu=0.1)["u"], whole, rtol=1e-5)
 
 
-def test_coordinates_are_the_physical_ones():
-    from clpinn.problems import load_problem
+def test_millions_of_points_take_little_more_memory_than_their_answer(monkeypatch):
+    """Columns that broadcast are never spread out as a whole."""
+    surrogate, seen = made(cl.problems.Burgers()), []
+    monkeypatch.setattr("clpinn.surrogate.BLOCK", 1000)
 
+    def answer(network, derivatives, points, thetas):
+        seen.append(len(points))
+        return {"u": points[:, 0] + 10 * points[:, 1] + 100 * thetas[:, 0]}
+
+    object.__setattr__(surrogate, "_rows", answer)
+    x, t, nu = np.linspace(-1, 1, 40)[:, None, None], np.linspace(0, 1, 60)[:, None], np.array([0.1, 0.2])
+    assert np.allclose(surrogate(x=x, t=t, nu=nu)["u"], x + 10 * t + 100 * nu)
+    assert seen == [1000] * 4 + [800]
+
+
+def test_coordinates_are_the_physical_ones():
     problem = load_problem("examples/channel.py:Channel")
     surrogate = made(problem, jnp.float64)
     theta = problem.candidates.points[3]
@@ -103,6 +120,153 @@ def test_bad_calls_are_told(named, message):
 def test_outside_the_box_is_warned_of():
     with pytest.warns(cl.OutsideBoxWarning, match="nu is 2"):
         made(cl.problems.Burgers())(x=0.1, t=0.2, nu=2.0)
+
+
+def test_outside_the_domain_is_warned_of_once_however_many_points(monkeypatch):
+    monkeypatch.setattr("clpinn.surrogate.BLOCK", 10)
+    with pytest.warns(cl.OutsideBoxWarning, match=r"t is 0 to 3, outside its box \[0, 1\]") as told:
+        made(cl.problems.Burgers())(x=0.1, t=np.linspace(0, 3, 40), nu=0.5)
+    assert len(told) == 1
+    channel = made(load_problem("examples/channel.py:Channel"))
+    with pytest.warns(cl.OutsideBoxWarning, match="y is 0 to 1.5, outside") as told:
+        channel(x=0.5, y=np.linspace(0, 3, 40), height=2.0, viscosity=1.0)
+    assert len(told) == 1
+
+
+# A JAX function ----------------------------------------------------------------------------------------------
+
+
+def test_the_function_is_the_surrogate_and_can_be_differentiated():
+    surrogate = made(cl.problems.AllenCahn(), jnp.float64)
+    function, at = surrogate.function(), {"x": np.linspace(-1, 1, 5)[:, None], "t": [0.1, 0.9], "rho": 4.0}
+    with jax.enable_x64(True):
+        found = jax.jit(function)(**at, nu=0.01)["u"]
+        slopes = jax.vmap(jax.grad(lambda nu, x: function(x=x, t=0.9, nu=nu, rho=4.0)["u"]), (None, 0))
+        by_nu = slopes(0.01, jnp.linspace(-1, 1, 5))
+        named = surrogate.function("u_nu", "u_xx")(**at, nu=0.01)
+    assert found.dtype == jnp.float64 and np.allclose(found, surrogate(**at, nu=0.01)["u"], rtol=1e-12)
+    expected = surrogate.derivative("u_nu", **at, nu=0.01)
+    assert np.allclose(by_nu, expected[:, 1], rtol=1e-10) and np.allclose(named["u_nu"], expected, rtol=1e-12)
+    assert np.allclose(named["u_xx"], surrogate.derivative("u_xx", **at, nu=0.01), rtol=1e-12)
+
+
+def test_the_function_is_single_where_x64_is_off():
+    surrogate = made(cl.problems.Burgers(), jnp.float64)
+    function = surrogate.function()
+    found, slope = jax.value_and_grad(lambda nu: function(x=0.3, t=0.5, nu=nu)["u"])(0.1)
+    assert found.dtype == slope.dtype == jnp.float32
+    assert np.isclose(found, surrogate(x=0.3, t=0.5, nu=0.1)["u"], rtol=1e-5)
+    with pytest.raises(cl.DomainError, match="nu is missing"):
+        function(x=0.3, t=0.5)
+
+
+def test_the_function_has_the_heads_and_takes_physical_coordinates():
+    headed = with_heads(made(Decay()), np.array([[1.1], [1.5]]), [True, False])
+    at = {"x": 0.5, "t": 0.5, "k": np.array([1.1, 1.5, 1.7])}
+    assert np.allclose(headed.function()(**at)["u"], headed(**at)["u"], atol=1e-6)
+    channel = made(load_problem("examples/channel.py:Channel"), jnp.float64)
+    at = {"x": 0.3, "y": 0.9, "height": 1.4, "viscosity": 0.7}
+    with jax.enable_x64(True):
+        assert np.isclose(channel.function()(**at)["u"], channel(**at)["u"], rtol=1e-10)
+        slope = jax.grad(lambda height: channel.function()(**at | {"height": height})["u"])(1.4)
+    assert np.isclose(slope, channel.derivative("u_height", **at), rtol=1e-8)
+
+
+# Fields ------------------------------------------------------------------------------------------------------
+
+
+class Rod(cl.Problem):
+    """Heat in a rod."""
+
+    coordinates = cl.Box(x=(0, 2), t=(0, 1))
+    parameters = cl.Box(k=(0.5, 2.0))
+    units = {"x": "m", "t": "s", "u": "K", "k": "m2 s-1"}
+
+    def residual(self, d, k):
+        return d.u_t - k * d.u_xx
+
+
+def test_fields_are_labelled():
+    surrogate = made(Rod())
+    found = surrogate.field({"x": 7}, k=[0.5, 1.0])
+    assert dict(found.sizes) == {"k": 2, "x": 7, "t": 100} and found["u"].dims == ("k", "x", "t")
+    at = {"x": found["x"].values[3], "t": found["t"].values[50], "k": 1.0}
+    assert float(found["u"].sel(k=1.0).isel(x=3, t=50)) == pytest.approx(float(surrogate(**at)["u"]), rel=1e-5)
+    assert {name: found[name].attrs["units"] for name in ("x", "t", "u", "k")} == Rod.units
+    assert found.attrs["problem"] == "Rod" and found.attrs["steps"] == 3 and len(found.attrs["weights_sha256"]) == 64
+    one = surrogate.field(5, k=1.0, t=0.5)
+    assert one["u"].dims == ("x",) and one.sizes["x"] == 5 and float(one["t"]) == 0.5
+
+
+def test_fields_of_a_moved_geometry_have_physical_coordinates():
+    channel = made(load_problem("examples/channel.py:Channel"), jnp.float64)
+    found = channel.field(6, height=[1.0, 2.0], viscosity=1.0)
+    assert found["u"].dims == ("height", "box_x", "box_y") and found["y"].dims == found["u"].dims
+    assert np.allclose(found["y"].sel(height=2.0).isel(box_x=0), np.linspace(0, 2, 6))
+    again = channel(x=found["x"].values, y=found["y"].values, height=found["height"].values[:, None, None], viscosity=1)
+    assert np.allclose(found["u"], again["u"], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "message"),
+    [
+        ((), {}, "each of nu, but nu is missing"),
+        ((), {"nu": 0.1, "y": 3}, "there is no y"),
+        ((), {"nu": [[0.1]]}, r"row of values of nu, but got the shape \(1, 1\)"),
+        ((), {"nu": "thick"}, "must be a number"),
+        (({"z": 3},), {"nu": 0.1}, "Unknown axis 'z'"),
+        ((0,), {"nu": 0.1}, "at least one value"),
+    ],
+)
+def test_bad_fields_are_told(arguments, given, message):
+    with pytest.raises(cl.DomainError, match=message):
+        made(cl.problems.Burgers()).field(*arguments, **given)
+
+
+def test_a_unit_of_nothing_is_told():
+    class Wrong(Rod):
+        units = {"y": "m"}
+
+    with pytest.raises(cl.ProblemError, match="units names y"):
+        cl.problem.validate(Wrong())
+
+
+# Trust -------------------------------------------------------------------------------------------------------
+
+
+def test_trust_is_the_relative_residual():
+    """A network that is zero, put into u_t + k u + u_x = 0, u(0) = 1: nothing is left but the start."""
+    surrogate = made(Decay(), jnp.float64)
+    network = jax.tree.map(jnp.zeros_like, surrogate.network)
+    found = dataclasses.replace(surrogate, network=network).trust(k=1.2)
+    assert isinstance(found, Trust) and found.norms["residual"] == 0 and found.norms["start"] == pytest.approx(1)
+    assert found.norm == pytest.approx(1) and found.rank == 0 and len(found.trained) == 0
+    assert "Residual norm 1.0e+00 at k = 1.2; over the box the median is 1.0e+00" in str(found)
+    assert str(found).endswith(NOTE) and json.dumps(found.summary())
+
+
+def test_trust_knows_heads_and_trained_thetas():
+    surrogate = dataclasses.replace(made(Decay()), record={"tasks": [[0.5], [1.0]]})
+    headed = with_heads(surrogate, np.array([[1.0]]), [True])
+    assert headed.trust(k=1.0).norm != surrogate.trust(k=1.0).norm
+    assert headed.trust(k=1.5).norm == surrogate.trust(k=1.5).norm
+    found = surrogate.trust(k=1.0)
+    assert len(found.trained) == 2 and found.trained[1] == found.norm and "at the trained thetas" in str(found)
+
+
+def test_trust_over_the_box_is_a_map():
+    surrogate, seen = made(Decay()), []
+    found = surrogate.trust(lambda *told: seen.append(told))
+    assert found["norm"].dims == ("k",) and np.array_equal(found["k"], Decay.candidates.values["k"])
+    assert float(found["norm"].sel(k=1.5)) == pytest.approx(surrogate.trust(k=1.5).norm)
+    assert set(found) == {"norm", "norm_residual", "norm_start"} and found.attrs["comment"] == NOTE
+    assert seen[-1] == ("residuals", 7, 7)
+    assert surrogate.trust(k=[0.7, 1.1])["norm"].shape == (2,)
+    with pytest.warns(cl.OutsideBoxWarning, match="k is 9"):
+        surrogate.trust(k=9.0)
+
+
+# Heads and files ---------------------------------------------------------------------------------------------
 
 
 def test_heads_answer_at_their_thetas_and_nowhere_else():
@@ -194,6 +358,54 @@ def test_files_that_hold_no_surrogate_are_refused(tmp_path):
     cl.checkpoint.save(tmp_path, 3, {"a": np.zeros(2)}, {})
     with pytest.raises(SurrogateError, match="a checkpoint"):
         cl.load(tmp_path / "step-0000000003.checkpoint")
+
+
+def damaged(good: bytes, numbers: random.Random) -> bytes:
+    """A file with some bytes changed, left out, put in, cut off or said twice."""
+    content = bytearray(good)
+    for _ in range(numbers.choice([1, 1, 3, 20])):
+        start = numbers.randrange(len(content) + 1)
+        end = start + numbers.choice([1, 4, 100])
+        some = numbers.randbytes(numbers.choice([1, 8, 200]))
+        match numbers.randrange(5):
+            case 0:
+                content[start : start + len(some)] = some
+            case 1:
+                del content[start:end]
+            case 2:
+                content[start:start] = some
+            case 3:
+                del content[start + 1 :]
+            case 4:
+                content += content[start:end]
+    return bytes(content)
+
+
+def test_a_thousand_damaged_files_are_refused(tmp_path):
+    """Without a crash, without running anything, and without memory that only a header asks for."""
+    path, numbers, ran = tmp_path / "model.clpinn", random.Random(0), []
+    made(cl.problems.Burgers()).save(path)
+    good, loaded = path.read_bytes(), 0
+    dangerous = ("pickle.find_class", "marshal.loads", "os.system", "subprocess.Popen", "socket.connect")
+    sys.addaudithook(lambda event, _: ran.append(event) if event in dangerous and loaded >= 0 else None)
+    for i in range(1000):
+        content = damaged(good, numbers)
+        if i % 10 == 0:  # a forger makes the checksum right again
+            header = 16 + int.from_bytes(good[8:16], "little")
+            text = damaged(good[16:header], numbers)
+            body = good[:8] + len(text).to_bytes(8, "little") + text + good[header:-32]
+            content = body + hashlib.sha256(body).digest()
+        if content == good:
+            continue
+        path.write_bytes(content)
+        try:
+            cl.load(path)
+        except cl.ClpinnError:
+            continue
+        loaded += 1
+        assert i % 10 == 0, f"damaged file {i} was read"
+    assert loaded <= 10 and not ran, (loaded, ran)
+    loaded = -1
 
 
 def test_training_gives_a_surrogate():

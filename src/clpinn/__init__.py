@@ -5,11 +5,13 @@ from clpinn.derivatives import Derivatives
 from clpinn.domain import Axis, Box, Grid, Interior, at, boundary, log, periodic
 from clpinn.errors import ClpinnError, DomainError, OutsideBoxWarning, ProblemError
 from clpinn.evaluate import Metrics, aggregate, evaluate, reference_residual
+from clpinn.export import export
 from clpinn.networks import FNN, ParamFNN, QuadraticFNN
 from clpinn.problem import Condition, Data, Problem, condition_residuals, named_derivatives, residuals, values
 from clpinn.runs import Result, load_network, run, train
 from clpinn.settings import Settings, natural, paper, scaled
 from clpinn.surrogate import Surrogate, load
+from clpinn.trust import Trust
 
 __version__ = "0.1.0"
 
@@ -33,11 +35,13 @@ __all__ = [
     "Result",
     "Settings",
     "Surrogate",
+    "Trust",
     "aggregate",
     "at",
     "boundary",
     "condition_residuals",
     "evaluate",
+    "export",
     "load",
     "load_network",
     "log",

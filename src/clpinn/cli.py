@@ -6,6 +6,9 @@ import math
 import os
 import sys
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,14 +55,11 @@ def problems(
     described = describe(problem)
     described["reference_residual"] = reference_residual(problem, jax.random.key(0))
     if plot is not None:
-        from clpinn.report.figures import plot_reference
+        from clpinn.report.fields import plot_reference
 
         if problem.reference is None:
             raise ClpinnError(f"{name} has no reference to draw. Give the class a method `reference`.")
-        try:
-            plot_reference(problem, plot)
-        except (OSError, ValueError) as error:
-            raise ClpinnError(f"{plot} could not be drawn: {error}. Give a file such as picture.png.") from error
+        plot_reference(problem, plot)
         described["plot"] = str(plot)
     if as_json:
         print(json.dumps({name: described}, indent=2))
@@ -359,8 +359,8 @@ def adapt(
     Console().print(Text(f"surrogate with heads: {file}"))
 
 
-def _thetas(problem: Any, given: list[str]) -> Any:
-    """Thetas, shape (rows, parameters), from words such as nu=0.01,0.02 and rho=4."""
+def _values(given: list[str]) -> dict[str, Any]:
+    """Rows of values by name, from words such as nu=0.01,0.02 and rho=4."""
     import numpy as np
 
     values: dict[str, Any] = {}
@@ -372,12 +372,174 @@ def _thetas(problem: Any, given: list[str]) -> Any:
             equals = ""
         if not equals:
             raise ClpinnError(f"A theta is given as name=value, such as nu=0.0113, but got {word!r}.")
+    return values
+
+
+def _thetas(problem: Any, given: list[str]) -> Any:
+    """Thetas, shape (rows, parameters), from words such as nu=0.01,0.02 and rho=4."""
+    import numpy as np
+
+    values = _values(given)
     problem.parameters.require(values, complete=True)
     try:
         return np.stack(np.broadcast_arrays(*(values[name] for name in problem.parameters)), axis=1)
     except ValueError:
         counts = ", ".join(f"{len(part)} of {name}" for name, part in values.items())
         raise ClpinnError(f"Give as many values of each parameter, or a single one, but got {counts}.") from None
+
+
+RUN = Annotated[Path, typer.Argument(help="The directory of a run that has ended, or a surrogate's file in one.")]
+WORDS = Annotated[
+    list[str] | None,
+    typer.Argument(help="Parameters by name, nu=0.03 or several: nu=0.01,0.02; coordinates too, if not all: t=0.5."),
+]
+POINTS = Annotated[int | None, typer.Option(help="Values on each coordinate. [default: the evaluation grid]")]
+
+
+@app.command()
+def predict(
+    run: RUN,
+    given: WORDS = None,
+    out: Annotated[Path | None, typer.Option(help="File for the field: .nc, .csv or .vtk.")] = None,
+    points: POINTS = None,
+    trust: Annotated[bool, typer.Option(help="Tell how well the equations hold at that theta.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """The solution at a theta: a field for a file, or values at single points."""
+    import numpy as np
+
+    from clpinn.export import write_field
+    from clpinn.trust import Trust
+
+    surrogate, values = _surrogate(run), _single(_values(given or []))
+    with _warnings_told():
+        field = surrogate.field(points, **values)
+        theta = {name: values[name] for name in surrogate.problem.parameters}
+        trusted = surrogate.trust(**theta) if trust and all(np.ndim(part) == 0 for part in theta.values()) else None
+    about: dict[str, Any] = {"grid": {str(name): size for name, size in field.sizes.items()}}
+    about["outputs"] = {
+        str(name): {"min": float(part.min()), "max": float(part.max()), "mean": float(part.mean())}
+        for name, part in field.data_vars.items()
+    }
+    if field[surrogate.problem.outputs[0]].size <= 100:
+        about["values"] = {str(name): part.values.tolist() for name, part in field.data_vars.items()}
+    if isinstance(trusted, Trust):
+        about["trust"] = trusted.summary()
+    if out is not None:
+        write_field(field, out)
+        about["file"] = str(out)
+    if as_json:
+        print(json.dumps(about, indent=2))
+        return
+    shown = Table(title=Text(f"{surrogate.problem.__class__.__name__}, {' '.join(given or [])}"))
+    for header in ("output", "lowest", "mean", "highest"):
+        shown.add_column(header, justify="left" if header == "output" else "right")
+    for name, part in about["outputs"].items():
+        shown.add_row(Text(name), *(f"{part[key]:.6g}" for key in ("min", "mean", "max")))
+    screen = Console()
+    screen.print(shown)
+    if len(about["grid"]) < 2 and "values" in about:
+        for name, part in about["values"].items():
+            row = " ".join(f"{value:.10g}" for value in np.atleast_1d(part))
+            screen.print(Text(f"{name} = {row}"), soft_wrap=True)
+    if trusted is not None:
+        screen.print(Text(str(trusted)))
+    if out is not None:
+        screen.print(Text(f"field: {out}"))
+
+
+@app.command()
+def export(
+    run: RUN,
+    file: Annotated[
+        Path,
+        typer.Argument(help="The surrogate: .stablehlo, .mlir. A field at a theta: .nc, .csv, .vtk."),
+    ],
+    given: WORDS = None,
+    points: POINTS = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Write a run's surrogate, or a field of it, in a form that other programs read."""
+    from clpinn.export import export as write
+
+    with _warnings_told():
+        write(_surrogate(run), file, points, **_single(_values(given or [])))
+    if as_json:
+        print(json.dumps({"file": str(file), "bytes": file.stat().st_size}))
+    else:
+        Console().print(Text(f"written: {file} ({file.stat().st_size / 1e3:.0f} kB)"))
+
+
+@app.command()
+def plot(
+    run: Annotated[Path, typer.Argument(help="The directory of a run that has ended.")],
+    kind: Annotated[str, typer.Argument(help="fields, errors, residuals, tasks, losses or streamlines.")],
+    theta: Annotated[
+        list[str] | None, typer.Argument(help="Thetas for fields and streamlines: nu=0.01,0.1. [default: by error]")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Picture: .png, .svg, .pdf. [default: RUN/KIND.png]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Draw one figure of a run."""
+    from clpinn.report.figures import plot as draw
+    from clpinn.report.reader import Run
+    from clpinn.report.style import save
+
+    read = Run(run)
+    file = out or run / f"{kind}.png"
+    with Display(None, quiet=as_json) as display, _warnings_told():
+        thetas = _thetas(read.problem, theta) if theta else None
+        save(draw(read, kind, thetas, display.evaluation), file)
+    if as_json:
+        print(json.dumps({"file": str(file)}))
+    else:
+        Console().print(Text(f"picture: {file}"))
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Directories of runs that have ended, side by side.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The page. [default: RUN/report.html, or report.html for several]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """One self-contained HTML page about one run or several: errors, figures, how to repeat them."""
+    from clpinn.report.page import write_page
+    from clpinn.report.reader import Run
+
+    file = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    with Display(None, quiet=as_json) as display, _warnings_told():
+        write_page([Run(run) for run in runs], file, display.evaluation)
+    if as_json:
+        print(json.dumps({"file": str(file), "bytes": file.stat().st_size}))
+    else:
+        Console().print(Text(f"report: {file} ({file.stat().st_size / 1e3:.0f} kB)"))
+
+
+def _surrogate(run: Path) -> Any:
+    """The surrogate of a run, or one in a file beside it (adapted.clpinn)."""
+    from clpinn.runs import load_surrogate, problem_of
+    from clpinn.surrogate import load
+
+    if not run.is_file():
+        return load_surrogate(run)
+    return load(run, problem_of(run.parent) if (run.parent / "config.json").exists() else None)
+
+
+def _single(values: dict[str, Any]) -> dict[str, Any]:
+    """Rows of one value as that value."""
+    return {name: row[0] if len(row) == 1 else row for name, row in values.items()}
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Warnings as one clear line each on standard error."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for text in dict.fromkeys(str(one.message) for one in caught):
+        console.print(Text.assemble(("warning: ", "bold yellow"), text), soft_wrap=True)
 
 
 def _use_devices(count: int | None) -> None:

@@ -177,8 +177,9 @@ class Box:
         for name in self.outside(points):
             values = np.asarray(points)[:, self.names.index(name)]
             axis = self._axes[name]
+            ends = dict.fromkeys((f"{values.min():g}", f"{values.max():g}"))  # one where both are the same
             message = (
-                f"{name} is {values.min():g}{'' if values.size == 1 else f' to {values.max():g}'}, outside its "
+                f"{name} is {' to '.join(ends)}, outside its "
                 f"box [{axis.low:g}, {axis.high:g}]. The problem is only stated inside; stay in the box, or "
                 "widen it and train again."
             )

@@ -15,7 +15,7 @@ None in its place stands for the problem's own reference, if that is written wit
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -110,6 +110,8 @@ class Problem:
     # For people: the equation as text and where the reference comes from.
     equation: str = ""
     reference_kind: str = ""
+    # Units of axes and outputs by name, {"x": "m", "t": "s"}; they go with a surrogate's fields.
+    units: Mapping[str, str] = {}
     # References of a problem with a version are kept on disk. Change it whenever the reference does; where that
     # depends on an instance, the version must too.
     reference_version: Any = None
@@ -432,26 +434,33 @@ def call_by_name(function: Callable[..., Any], where: str, available: Mapping[st
 # Physical coordinates and measured data ---------------------------------------------------------------------
 
 
+def box_point(problem: Problem, target: Array, theta: Array) -> tuple[Array, Array]:
+    """Box coordinates of one physical point, and the largest misfit: `place` inverted by Newton's method.
+
+    A JAX function; its derivatives are those of the inverse map.
+    """
+    if problem.place is None:
+        return target, jnp.zeros_like(target[0])
+    names = problem.coordinates.names
+
+    def place(x: Array) -> Array:
+        moved = placed(problem, dict(zip(problem.axes, (*x, *theta), strict=True)))
+        return jnp.stack([moved[name] for name in names])
+
+    def step(_: int, x: Array) -> Array:
+        return x - jnp.linalg.solve(jax.jacfwd(place)(x), place(x) - target)
+
+    middle = jnp.asarray([axis.from_unit(np.array(0.5)) for axis in problem.coordinates.axes], target.dtype)
+    x = jax.lax.fori_loop(0, 30, step, middle)
+    return x, jnp.max(jnp.abs(place(x) - target))
+
+
 def box_points(problem: Problem, physical: Points, thetas: Points) -> Points:
     """Box coordinates of physical points, one theta a row: the inverse of `place`, by Newton's method."""
     if problem.place is None:
         return np.asarray(physical, dtype=float)
-    names = problem.coordinates.names
-
-    def place(x: Array, theta: Array) -> Array:
-        moved = placed(problem, dict(zip(problem.axes, (*x, *theta), strict=True)))
-        return jnp.stack([moved[name] for name in names])
-
-    def solve(target: Array, theta: Array) -> tuple[Array, Array]:
-        def step(_: int, x: Array) -> Array:
-            return x - jnp.linalg.solve(jax.jacfwd(place)(x, theta), place(x, theta) - target)
-
-        middle = jnp.asarray([axis.from_unit(np.array(0.5)) for axis in problem.coordinates.axes])
-        x = jax.lax.fori_loop(0, 30, step, middle)
-        return x, jnp.max(jnp.abs(place(x, theta) - target))
-
     with jax.enable_x64(True):
-        x, misfit = jax.jit(jax.vmap(solve))(jnp.asarray(physical, float), jnp.asarray(thetas, float))
+        x, misfit = _box_points(Identity(problem), jnp.asarray(physical, float), jnp.asarray(thetas, float))
     scale = max(1.0, float(np.max(np.abs(physical), initial=0.0)))
     failed = ~(np.asarray(misfit) <= 1e-9 * scale)
     if failed.any():
@@ -460,6 +469,11 @@ def box_points(problem: Problem, physical: Points, thetas: Points) -> Points:
             f"{np.asarray(physical)[failed][0].tolist()}. It must map the box one to one for every theta."
         )
     return np.asarray(x)
+
+
+@partial(jax.jit, static_argnums=0)
+def _box_points(identity: Identity, physical: Array, thetas: Array) -> tuple[Array, Array]:
+    return jax.vmap(lambda target, theta: box_point(identity.problem, target, theta))(physical, thetas)
 
 
 def data_points(problem: Problem, data: Data) -> tuple[Points, Points, dict[str, np.ndarray]]:
@@ -526,6 +540,9 @@ def validate(problem: Problem) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ProblemError(f"{kind} uses the name {', '.join(twice)} twice. Axes and outputs need names of their own.")
+    strange = [name for name in problem.units if name not in names]
+    if strange:
+        raise ProblemError(f"{kind}.units names {', '.join(strange)}, but there is only {', '.join(names)}.")
     for name in outputs:
         if name.startswith("_") or _reads_as_derivative(name, problem):
             raise ProblemError(

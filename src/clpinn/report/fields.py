@@ -1,0 +1,208 @@
+"""Pictures of fields: prediction, reference and error at single thetas, and streamlines."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from clpinn.domain import Points
+from clpinn.problem import Problem, placed
+from clpinn.references import Progress, reference_at
+from clpinn.report.reader import Run
+from clpinn.report.style import BLUE, COLOURS, ERRORS, VALUES, at, canvas, label, save, styled
+
+Theta = dict[str, float]
+
+
+@styled
+def plot_reference(problem: Problem, path: Path) -> None:
+    """The reference at three thetas (low corner, middle, high corner of the box), a row an output."""
+    thetas = _spread(problem)
+    figure, panels = canvas(len(problem.outputs), len(thetas), 3.3, 2.6)
+    for column, theta in enumerate(thetas):
+        points, shape = _slice(problem)
+        exact, physical = _reference(problem, points, theta), _physical(problem, points, theta)
+        for row, name in enumerate(problem.outputs):
+            panel = panels[row][column]
+            drawn = _draw(panel, problem, physical, exact[name], shape, name)
+            if drawn is not None:
+                figure.colorbar(drawn, ax=panel, label=label(problem, name))
+            if row == 0:
+                panel.set_title(at(theta))
+    save(figure, path)
+
+
+@styled
+def fields(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+    """Prediction, reference and absolute error, a row a theta and output."""
+    problem = run.problem
+    chosen = _chosen(run, thetas, 3 if len(problem.outputs) == 1 else 1)
+    pairs = [(theta, name) for theta in chosen for name in problem.outputs]
+    columns = ["prediction"] if problem.reference is None else ["prediction", "reference", "absolute error"]
+    points, shape = _slice(problem)
+    if len(shape) == 1:
+        return _curves(run, chosen, points)
+    figure, panels = canvas(len(pairs), len(columns), 2.7 if len(columns) > 1 else 4.0, 2.15)
+    for row, (theta, name) in enumerate(pairs):
+        found, physical = _prediction(run, points, theta)[name], _physical(problem, points, theta)
+        shown = [found]
+        if problem.reference is not None:
+            exact = _reference(problem, points, theta)[name]
+            shown += [exact, np.abs(found - exact)]
+        limits = {"vmin": float(np.min(shown[:2])), "vmax": float(np.max(shown[:2]))}
+        for column, values in enumerate(shown):
+            panel = panels[row][column]
+            style: dict[str, Any] = {"cmap": ERRORS, "vmin": 0.0} if column == 2 else {"cmap": VALUES, **limits}
+            drawn = _draw(panel, problem, physical, values, shape, name, **style)
+            panel.set_title(f"{columns[column]}" + (f" of {name}" if len(problem.outputs) > 1 else ""))
+            if column > 0:
+                panel.set_ylabel("")
+                panel.tick_params(labelleft=False)
+            if column > 0 or len(columns) == 1:
+                figure.colorbar(drawn, ax=panels[row][:2].tolist() if column == 1 else panel, pad=0.02)
+        panels[row][0].annotate(
+            at(theta), (0, 1.19), xycoords="axes fraction", va="bottom", fontweight="bold", annotation_clip=False
+        )
+        if progress:
+            progress("fields", row + 1, len(pairs))
+    return figure
+
+
+def _curves(run: Run, thetas: list[Theta], points: Points) -> Figure:
+    """Fields along one coordinate: prediction over reference, and the error below them."""
+    problem, axis = run.problem, run.problem.coordinates.names[0]
+    rows = 1 if problem.reference is None else 2
+    figure, panels = canvas(rows, len(problem.outputs), 3.6, 2.4)
+    for column, name in enumerate(problem.outputs):
+        for theta, colour in zip(thetas, COLOURS):
+            found, x = _prediction(run, points, theta)[name], _physical(problem, points, theta)[axis]
+            panels[0][column].plot(x, found, color=colour, label=at(theta) or None)
+            if problem.reference is not None:
+                exact = _reference(problem, points, theta)[name]
+                panels[0][column].plot(x, exact, color="black", linestyle=":", linewidth=1)
+                panels[1][column].semilogy(x, np.abs(found - exact), color=colour)
+                panels[1][column].set_ylabel(f"absolute error of {name}")
+        panels[0][column].set_ylabel(label(problem, name))
+        panels[-1][column].set_xlabel(label(problem, axis))
+        if thetas[0]:
+            panels[0][column].legend()
+    return figure
+
+
+@styled
+def streamlines(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+    """Streamlines over the speed, of the surrogate and of the reference below it."""
+    problem = run.problem
+    chosen = _chosen(run, thetas, 3)
+    rows = ["surrogate"] + ["reference"] * (problem.reference is not None)
+    points, shape = _slice(problem)
+    x, y = (problem.coordinates[name].spaced(size) for name, size in zip("xy", shape))
+    points = np.stack([part.ravel() for part in np.meshgrid(x, y, indexing="ij")], axis=1)  # even, as they must be
+    # Panels in the shape of the domain.
+    width = 2.6 if len(chosen) > 1 else 4.0
+    tall = float(np.clip(np.ptp(y) / np.ptp(x), 0.4, 1.6)) * width * 0.75 + 0.6
+    figure, panels = canvas(len(rows), len(chosen), width, tall)
+    for column, theta in enumerate(chosen):
+        found = [_prediction(run, points, theta)]
+        if problem.reference is not None:
+            found.append(_reference(problem, points, theta))
+        speeds = [np.hypot(one["u"], one["v"]).reshape(shape).T for one in found]
+        highest = max(float(np.max(speed)) for speed in speeds)
+        for row, (one, speed) in enumerate(zip(found, speeds)):
+            panel = panels[row][column]
+            u, v = (one[name].reshape(shape).T for name in "uv")
+            drawn = panel.pcolormesh(x, y, speed, cmap=VALUES, vmin=0, vmax=highest, shading="gouraud", rasterized=True)
+            panel.streamplot(x, y, u, v, color="white", linewidth=0.6, arrowsize=0.6, density=1.1)
+            panel.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")
+            panel.grid(False)
+            panel.set_title(f"{rows[row]}, {at(theta)}")
+            if row == len(rows) - 1:
+                panel.set_xlabel(label(problem, "x"))
+            if column == 0:
+                panel.set_ylabel(label(problem, "y"))
+            if row == len(rows) - 1:
+                figure.colorbar(
+                    drawn, ax=panels[:, column].tolist(), label="speed", location="bottom", pad=0.02, aspect=30
+                )
+        if progress:
+            progress("streamlines", column + 1, len(chosen))
+    return figure
+
+
+def is_flow(problem: Problem) -> bool:
+    return {"u", "v"} <= set(problem.outputs) and problem.coordinates.names == ("x", "y")
+
+
+def _spread(problem: Problem) -> list[Theta]:
+    """Low corner, middle and high corner of the box."""
+    units = (0.0, 0.5, 1.0) if len(problem.parameters) else (0.0,)
+    axes = list(zip(problem.parameters, problem.parameters.axes, strict=True))
+    return [{name: float(axis.from_unit(np.array(unit))) for name, axis in axes} for unit in units]
+
+
+def _chosen(run: Run, thetas: Points | None, most: int) -> list[Theta]:
+    """The thetas asked for; by default those of the smallest, the median and the largest error, or the largest."""
+    names = run.problem.parameters.names
+    if thetas is not None:
+        return [dict(zip(names, theta.tolist())) for theta in thetas]
+    columns = [run.errors[f"rel_l2_{name}"] for name in run.problem.outputs if f"rel_l2_{name}" in run.errors]
+    if not columns or not names:
+        return _spread(run.problem)
+    order = np.argsort(np.mean(columns, axis=0))  # what is not finite comes last
+    ranks = sorted({0, len(order) // 2, len(order) - 1})[-most:]
+    return [{name: float(run.errors[name][order[rank]]) for name in names} for rank in ranks]
+
+
+def _slice(problem: Problem) -> tuple[Points, tuple[int, ...]]:
+    """The evaluation grid over the first two coordinates, the others at the middle of their axis."""
+    grid = problem.evaluation.values
+    shown = list(grid)[:2]
+    mesh = np.meshgrid(*(grid[name] for name in shown), indexing="ij")
+    columns = []
+    for name, axis in zip(problem.coordinates, problem.coordinates.axes, strict=True):
+        middle = np.full(mesh[0].size, axis.from_unit(np.array(0.5)))
+        columns.append(mesh[shown.index(name)].ravel() if name in shown else middle)
+    return np.stack(columns, axis=1), mesh[0].shape
+
+
+def _physical(problem: Problem, points: Points, theta: Theta) -> dict[str, np.ndarray]:
+    given = dict(zip(problem.coordinates, points.T)) | theta
+    with jax.enable_x64(True):
+        return {name: np.broadcast_to(np.asarray(c, float), len(points)) for name, c in placed(problem, given).items()}
+
+
+def _prediction(run: Run, points: Points, theta: Theta) -> dict[str, np.ndarray]:
+    return run.surrogate(**_physical(run.problem, points, theta), **theta)
+
+
+def _reference(problem: Problem, points: Points, theta: Theta) -> dict[str, np.ndarray]:
+    return dict(zip(problem.outputs, reference_at(problem, points, np.array(list(theta.values())))))
+
+
+def _draw(
+    panel: Axes,
+    problem: Problem,
+    physical: Mapping[str, np.ndarray],
+    values: np.ndarray,
+    shape: tuple[int, ...],
+    name: str,
+    **style: Any,
+) -> Any:
+    """A field on a panel: a line, or colours, which are given back for their scale."""
+    names = problem.coordinates.names
+    if len(shape) == 1:
+        panel.plot(physical[names[0]], values, color=BLUE)
+        panel.set(xlabel=label(problem, names[0]), ylabel=label(problem, name))
+        return None
+    # Time, where there is one, runs to the right.
+    across, up = (names[1], names[0]) if names[1] == "t" else names[:2]
+    x, y = (physical[part].reshape(shape) for part in (across, up))
+    style = {"cmap": VALUES, "shading": "gouraud", "rasterized": True} | style
+    panel.grid(False)
+    panel.locator_params(nbins=4)
+    panel.set(xlabel=label(problem, across), ylabel=label(problem, up))
+    return panel.pcolormesh(x, y, values.reshape(shape), **style)

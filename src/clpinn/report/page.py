@@ -1,0 +1,259 @@
+"""One HTML page about one run or several, side by side. It needs nothing but itself: no network, no other file."""
+
+import base64
+import importlib.util
+import io
+import json
+import os
+import shlex
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from clpinn.errors import ClpinnError
+from clpinn.references import Progress
+from clpinn.report import paper
+from clpinn.report.figures import KINDS, plot, reasons
+from clpinn.report.reader import Run
+from clpinn.trust import NOTE
+
+LARGEST_SVG = 300_000
+"""A drawing of more bytes is embedded as pixels."""
+PIXELS = ("fields", "streamlines")
+"""Kinds that are pictures rather than drawings."""
+
+HEADINGS = {
+    "fields": (
+        "Fields",
+        "At the thetas of the smallest, the median and the largest error; of several outputs at the last of these.",
+    ),
+    "errors": ("Errors over the parameters", "Relative L2 error against the reference, at every candidate theta."),
+    "residuals": ("Where the equations hold less well", NOTE),
+    "tasks": ("Trained thetas by event", "Dense tasks have all their points, replayed ones a share of them."),
+    "losses": ("Losses", "The validation loss is taken all over the box, on points that were not trained."),
+    "streamlines": ("Streamlines", "Of the surrogate and of the reference, over the speed."),
+}
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f5f7; --line: #d5dae0; --link: #0067a3;
+  --dim: #5c6670; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e7eb; --paper: #15181c; --soft: #1f242a; --line: #39414a; --link: #6cb8ea; --dim: #9aa5b1; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 76rem; padding: 1rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0.5rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 0.3rem; } p { max-width: 46rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.3rem 0.8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } tr.paper td { color: var(--dim); } td.best { font-weight: 700; }
+.side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem; }
+figure { margin: 0; } figure img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; padding: 6px; }
+figcaption { font-size: 0.85rem; } pre { background: var(--soft); padding: 0.7rem; border-radius: 6px; overflow-x: auto;
+  font-size: 0.85rem; } summary { cursor: pointer; color: var(--link); } .note { font-size: 0.9rem; }
+"""
+
+
+def write_page(runs: list[Run], path: Path, progress: Progress | None = None) -> None:
+    """Write the page of these runs, complete or not at all."""
+    if not runs:
+        raise ClpinnError("A report needs at least one run, but got none. Give the directory of a run.")
+    text = page(runs, progress)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.temporary")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def page(runs: list[Run], progress: Progress | None = None) -> str:
+    """The page as text."""
+    for run in runs:
+        run.metrics  # noqa: B018  a run that has not ended is told of before anything is drawn
+    title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
+    sections = [
+        f"<h1>{escape(title)}</h1>",
+        *(_about(run) for run in {run.problem_name: run for run in runs}.values()),
+        _summary(runs),
+        *_figures(runs, progress),
+        _explorer(runs),
+        *(_repeat(run, len(runs) > 1) for run in runs),
+    ]
+    policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{escape(title)} – clpinn</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(section for section in sections if section)
+        + "\n</body>\n</html>\n"
+    )
+
+
+# The table --------------------------------------------------------------------------------------------------
+
+
+def _about(run: Run) -> str:
+    """What is solved."""
+    description = run.config["description"]
+    equation = "" if run.why_no_problem() else run.problem.equation or (type(run.problem).__doc__ or "").strip()
+    lines = [escape(equation.split("\n")[0])] if equation else []
+    lines.append(
+        f"<code>{escape(description['parameters'])}</code> on <code>{escape(description['coordinates'])}</code>"
+    )
+    return f"<p><b>{escape(run.problem_name)}</b>: {'; '.join(lines)}</p>"
+
+
+def _summary(runs: list[Run]) -> str:
+    heads = "".join(f"<th>{escape(_short(run, runs))}</th>" for run in runs)
+    rows = [f"<tr><th></th>{heads}</tr>"]
+    facts: dict[str, Callable[[dict[str, Any]], str]] = {
+        "problem": lambda m: str(m["problem"]).rpartition(":")[2],
+        "method": lambda m: m["method"],
+        "optimiser": lambda m: m["optimizer"],
+        "seed": lambda m: str(m["seed"]),
+        "ended": lambda m: f"{m['outcome']}, {m['steps']} steps",
+        "wall time": lambda m: f"{m['wall_seconds']:.0f} s",
+        "trained thetas": lambda m: "all over the box" if m["method"] == "free" else f"{m['active']}+{m['replay']}",
+        "task queries": lambda m: str(m["queries"]),
+    }
+    for name, fact in facts.items():
+        rows.append(_row(name, [escape(fact(run.metrics)) for run in runs]))
+    outputs = list(dict.fromkeys(output for run in runs for output in run.metrics["outputs"]))
+    for output in outputs:
+        for key, name in (("rel_l2_macro", "mean relative L2"), ("rel_l2_worst", "worst relative L2"), ("mse", "MSE")):
+            found = [run.metrics["outputs"].get(output, {}).get(key) for run in runs]
+            rows.append(_row(f"{output}: {name}", [_figure(value) for value in found], _best(runs, found)))
+            if key == "rel_l2_macro":
+                rows += _published(runs, output)
+    found = [run.metrics["res_pde_macro"] for run in runs]
+    rows.append(_row("mean |residual|", [_figure(value) for value in found], _best(runs, found)))
+    notes = []
+    if any(run.metrics["problem"] in paper.REL_L2 for run in runs):
+        notes.append(
+            "The paper's figures are means over three seeds at its full budget on a GPU; a run's own are one seed's."
+        )
+    if any(not run.metrics["has_reference"] for run in runs):
+        notes.append("Without a reference solution there are residuals only, no errors.")
+    note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
+    return f'<h2>Summary</h2>\n<div class="wide"><table>{"".join(rows)}</table></div>{note}'
+
+
+def _published(runs: list[Run], output: str) -> list[str]:
+    """Rows with the paper's mean relative errors: of the same method, and of its best."""
+    same, best = [], []
+    for run in runs:
+        table, method = paper.REL_L2.get(run.metrics["problem"], {}), paper.METHODS.get(run.metrics["method"], "")
+        same.append(f"{method} {_figure(table[method][output])}" if method in table else "–")
+        top = paper.best(run.metrics["problem"]) if table else ""
+        best.append(f"{top} {_figure(table[top][output])}" if table else "–")
+    rows = {"the paper, same method": same, "the paper, its best": best}
+    return [_row(name, cells, kind="paper") for name, cells in rows.items() if any(cell != "–" for cell in cells)]
+
+
+def _row(name: str, cells: list[str], best: int | None = None, kind: str = "") -> str:
+    marked = "".join(f"<td{' class=best' if i == best else ''}>{cell}</td>" for i, cell in enumerate(cells))
+    return f"<tr{f' class={kind}' if kind else ''}><td>{escape(name)}</td>{marked}</tr>"
+
+
+def _best(runs: list[Run], found: list[float | None]) -> int | None:
+    """Which run has the smallest figure, where several of one problem are compared."""
+    known = [(value, i) for i, value in enumerate(found) if value is not None]
+    return min(known)[1] if len(known) > 1 and len({run.problem_name for run in runs}) == 1 else None
+
+
+def _figure(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.2e}"
+
+
+def _short(run: Run, runs: list[Run]) -> str:
+    """How a column calls its run."""
+    folder = run.folder.resolve().name
+    return folder if [other.folder.resolve().name for other in runs].count(folder) == 1 else run.name
+
+
+# Figures ----------------------------------------------------------------------------------------------------
+
+
+def _figures(runs: list[Run], progress: Progress | None) -> list[str]:
+    why = [reasons(run) for run in runs]
+    total, done, sections = sum(reason[kind] is None for reason in why for kind in KINDS), 0, []
+    for kind in KINDS:
+        shown = []
+        for run, reason in zip(runs, why):
+            if reason[kind] is None:
+                caption = f"{_short(run, runs)}: {run.name}" if len(runs) > 1 else ""
+                shown.append(_embedded(plot(run, kind), kind, f"{kind} of {run.name}", caption))
+                done += 1
+                if progress:
+                    progress("figures", done, total)
+        if shown:
+            heading, text = HEADINGS[kind]
+            sections.append(
+                f'<h2>{heading}</h2>\n<p class="note">{escape(text)}</p>\n<div class="side">{"".join(shown)}</div>'
+            )
+    lost = {f"{_short(run, runs)}: {text}": None for run in runs if (text := run.why_no_problem())}
+    return [*sections, *(f'<p class="note">Some figures are missing. {escape(text)}</p>' for text in lost)]
+
+
+def _embedded(figure: Figure, kind: str, words: str, caption: str) -> str:
+    content, what = b"", "svg+xml"
+    with matplotlib.rc_context({"svg.hashsalt": "clpinn"}):
+        if kind not in PIXELS:
+            content = _saved(figure, "svg", metadata={"Date": None})
+        if kind in PIXELS or len(content) > LARGEST_SVG:
+            content, what = _saved(figure, "png", dpi=120), "png"
+    source = f"data:image/{what};base64,{base64.b64encode(content).decode()}"
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f'<figure><img src="{source}" alt="{escape(words)}">{below}</figure>'
+
+
+def _saved(figure: Figure, form: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=form, **options)
+    return buffer.getvalue()
+
+
+def _explorer(runs: list[Run]) -> str:
+    """The live explorer of a single run, where there is one."""
+    if len(runs) > 1 or runs[0].why_no_problem() or importlib.util.find_spec("clpinn.report.explorer") is None:
+        return ""
+    explorer = importlib.import_module("clpinn.report.explorer")
+    return explorer.explorer_html(runs[0].surrogate)
+
+
+# How to repeat it -------------------------------------------------------------------------------------------
+
+
+def _repeat(run: Run, several: bool) -> str:
+    """The command, the configuration and the versions."""
+    config, problem = run.config, run.config["problem"]
+    heading = f"How to repeat {escape(run.folder.resolve().name)}" if several else "How to repeat it"
+    if problem is None:
+        how = (
+            "<p>It was started from Python, with a problem of its own: call <code>clpinn.run</code> with that problem "
+        )
+        how += "and the settings below.</p>"
+    else:
+        command = f"clpinn train {shlex.quote(problem)} --config config.json --out runs/again"
+        how = "<p>Save the configuration below as <code>config.json</code>, or use the one in the run's directory:</p>"
+        how += f"<pre>{escape(command)}</pre>"
+        if run.config["settings"].get("seconds"):
+            how += "<p>It was bounded by wall time: on another machine it takes more or fewer steps.</p>"
+    versions = "".join(f"<tr><td>{escape(name)}</td><td>{escape(str(v))}</td></tr>" for name, v in _versions(config))
+    return (
+        f"<h2>{heading}</h2>\n{how}\n<details><summary>Configuration</summary>"
+        f"<pre>{escape(json.dumps(config, indent=2))}</pre></details>\n"
+        f'<details><summary>Versions</summary><div class="wide"><table>{versions}</table></div></details>'
+    )
+
+
+def _versions(config: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [*config["versions"].items(), ("devices", ", ".join(config["devices"]))]

@@ -1,0 +1,115 @@
+"""How all figures look: sizes in inches, colours that colour-blind readers can tell apart, labels."""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib
+import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from clpinn.domain import Axis
+from clpinn.errors import ClpinnError
+from clpinn.problem import Problem
+
+# Okabe and Ito (2008), Color Universal Design.
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#d55e00",
+    "#cc79a7",
+    "#56b4e9",
+    "#f0e442",
+)
+GREY = "#767676"
+COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY)
+LINES = ("-", "--", "-.", ":")
+VALUES, ERRORS = "viridis", "magma"
+"""Colour maps of fields and of errors: even in lightness, so they also print in grey."""
+
+STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.formatter.limits": (-2, 4),
+    "axes.formatter.use_mathtext": True,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "figure.dpi": 150,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,
+}
+
+
+class PlotError(ClpinnError):
+    """A figure that makes no sense for a run, or cannot be written."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """A function that draws in our style, and leaves matplotlib's own settings as they were."""
+
+    @wraps(draw)
+    def inside(*arguments: P.args, **named: P.kwargs) -> R:
+        with matplotlib.rc_context(STYLE):
+            return draw(*arguments, **named)
+
+    return inside
+
+
+def canvas(rows: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    """A figure of panels, each of a width and height in inches, and the panels as (rows, columns)."""
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def label(problem: Problem, name: str) -> str:
+    """A name with its unit."""
+    unit = problem.units.get(name)
+    return f"{name} [{unit}]" if unit else name
+
+
+def at(theta: Mapping[str, float]) -> str:
+    """A theta in words, or nothing where there are no parameters."""
+    return ", ".join(f"{name} = {value:.4g}" for name, value in theta.items())
+
+
+def scale(panel: Axes, axis: Axis, which: str = "x") -> None:
+    """The scale of a parameter's axis on a panel."""
+    if axis.scale == "log":
+        getattr(panel, f"set_{which}scale")("log")
+
+
+def log_or_linear(panel: Axes, *columns: np.ndarray) -> None:
+    """A log scale upwards where there is something above zero to show on it."""
+    if any(np.any(column[np.isfinite(column)] > 0) for column in columns):
+        panel.set_yscale("log")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure; the ending says the format."""
+    if not path.suffix:
+        raise PlotError(f"{path.name} needs an ending, such as .png, .svg or .pdf.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=200)
+    except (OSError, ValueError) as error:
+        raise PlotError(f"{path} could not be drawn: {error}. Give a file such as picture.png.") from error
