@@ -10,6 +10,8 @@ from clpinn.networks import KINDS, build
 from clpinn.problem import placed
 from clpinn.problems import load_problem
 from clpinn.report.explorer import explorer_html, explorer_page
+from clpinn.report.page import page as report
+from clpinn.report.reader import Run
 
 
 class Solid(cl.Problem):
@@ -51,9 +53,9 @@ def opened(chromium, tmp_path):
     """Opens a surrogate's page from disk; at the end nothing may have been reported or asked of a network."""
     contexts, complaints = [], []
 
-    def open_page(surrogate, references=False, width=1000, **options):
+    def open_page(surrogate, references=False, width=1000, text=None, **options):
         path = tmp_path / "page.html"
-        path.write_text(explorer_page(surrogate, references), "utf-8")
+        path.write_text(text or explorer_page(surrogate, references), "utf-8")
         context = chromium.new_context(viewport={"width": width, "height": 800}, **options)
         contexts.append(context)
         page = context.new_page()
@@ -223,3 +225,15 @@ def test_two_sections_fit_one_page(chromium, tmp_path):
 
 def test_a_page_stays_small():
     assert len(explorer_page(surrogate_of(cl.problems.Kovasznay()))) < 2e6
+
+
+def test_a_report_holds_the_explorer_of_its_run(opened, tmp_path):
+    """The page that `clpinn report` writes, under its content security policy."""
+    problem = load_problem("examples/heat.py")
+    options = ["network.width=6", "network.depth=2", "natural.rows=64", "steps=3"]
+    chosen = cl.settings.override(cl.natural(problem), options)
+    surrogate = cl.run(problem, chosen, tmp_path / "run", name="examples/heat.py").surrogate
+    page = opened(surrogate, text=report([Run(tmp_path / "run")]))
+    settled(page, lambda: page.locator("input[type=range]").first.fill("700"))
+    assert_shown_is_computed(page, surrogate)
+    assert page.locator("h2", has_text="How to repeat it").count() == 1 and page.locator("figure img").count() >= 3

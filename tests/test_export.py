@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import meshio
 import numpy as np
+import onnxruntime
 import pytest
 import xarray
 from test_surrogate import Rod, made, with_heads
@@ -75,6 +76,15 @@ def test_stablehlo_runs_without_clpinn(tmp_path, dtype):
     assert "cuda" in again.platforms
     cl.export(surrogate, tmp_path / "rod.mlir")
     assert "stablehlo.dot_general" in (tmp_path / "rod.mlir").read_text()
+
+
+def test_onnx_runs_without_clpinn(tmp_path):
+    surrogate = made(Rod())
+    cl.export(surrogate, tmp_path / "rod.onnx")
+    at = {"x": np.linspace(0, 2, 7), "t": np.linspace(0, 1, 7), "k": np.full(7, 0.7)}
+    session = onnxruntime.InferenceSession(tmp_path / "rod.onnx")
+    (found,) = session.run(["u"], {name: column.astype(np.float32) for name, column in at.items()})
+    assert np.allclose(found, surrogate(**at)["u"], rtol=1e-5, atol=1e-6)
 
 
 def test_the_program_needs_no_x64_of_the_caller():

@@ -453,7 +453,7 @@ def export(
     run: RUN,
     file: Annotated[
         Path,
-        typer.Argument(help="The surrogate: .stablehlo, .mlir. A field at a theta: .nc, .csv, .vtk."),
+        typer.Argument(help="The surrogate: .onnx, .stablehlo, .mlir. A field at a theta: .nc, .csv, .vtk."),
     ],
     given: WORDS = None,
     points: POINTS = None,

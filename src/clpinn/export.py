@@ -10,6 +10,7 @@ The surrogate as a function of points and theta:
 
     .stablehlo   what jax.export wrote; jax.export.deserialize reads it, without clpinn
     .mlir        the same program as StableHLO text, for other compilers
+    .onnx        for ONNX runtimes, in single precision, without heads (needs clpinn[export])
 
     export(surrogate, "field.nc", nu=0.03)
     export(surrogate, "burgers.stablehlo")
@@ -30,6 +31,7 @@ from numpy.typing import ArrayLike
 from clpinn.errors import ClpinnError
 from clpinn.networks import precision
 from clpinn.surrogate import Surrogate
+from clpinn.translate import onnx_model
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 ROWS = 100_000
@@ -164,4 +166,5 @@ FIELDS: dict[str, Callable[[xarray.Dataset, Path], None]] = {".nc": _netcdf, ".c
 PROGRAMS: dict[str, Callable[[Surrogate], bytes]] = {
     ".stablehlo": lambda surrogate: bytes(program(surrogate).serialize()),
     ".mlir": lambda surrogate: program(surrogate).mlir_module().encode(),
+    ".onnx": lambda surrogate: onnx_model(surrogate).SerializeToString(),
 }

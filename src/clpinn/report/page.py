@@ -1,7 +1,6 @@
 """One HTML page about one run or several, side by side. It needs nothing but itself: no network, no other file."""
 
 import base64
-import importlib.util
 import io
 import json
 import os
@@ -17,8 +16,10 @@ from matplotlib.figure import Figure
 from clpinn.errors import ClpinnError
 from clpinn.references import Progress
 from clpinn.report import paper
+from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.reader import Run
+from clpinn.translate import TranslationError
 from clpinn.trust import NOTE
 
 LARGEST_SVG = 300_000
@@ -82,8 +83,8 @@ def page(runs: list[Run], progress: Progress | None = None) -> str:
         f"<h1>{escape(title)}</h1>",
         *(_about(run) for run in {run.problem_name: run for run in runs}.values()),
         _summary(runs),
-        *_figures(runs, progress),
         _explorer(runs),
+        *_figures(runs, progress),
         *(_repeat(run, len(runs) > 1) for run in runs),
     ]
     policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -222,11 +223,13 @@ def _saved(figure: Figure, form: str, **options: Any) -> bytes:
 
 
 def _explorer(runs: list[Run]) -> str:
-    """The live explorer of a single run, where there is one."""
-    if len(runs) > 1 or runs[0].why_no_problem() or importlib.util.find_spec("clpinn.report.explorer") is None:
+    """The live explorer of a single run."""
+    if len(runs) > 1 or runs[0].why_no_problem():
         return ""
-    explorer = importlib.import_module("clpinn.report.explorer")
-    return explorer.explorer_html(runs[0].surrogate)
+    try:
+        return explorer_html(runs[0].surrogate)
+    except TranslationError as error:
+        return f'<p class="note">There is no live explorer. {escape(str(error))}</p>'
 
 
 # How to repeat it -------------------------------------------------------------------------------------------
