@@ -40,7 +40,7 @@ RECOVERIES = 5
 # Of the natural stage: steps from one validation to the next, and its points; steps without a fifth less validation
 # loss after which the steps become shorter, and how short at last.
 VALIDATION_STEPS, VALIDATION_POINTS = 10, 4096
-PATIENCE, SHORTEST = 100, 1 / 16
+PATIENCE, SHORTEST = 40, 1 / 16
 FALL = (0.0, 0.8, 1.0), (0.0, 0.6, 1.0)
 """How far the longest step has fallen, on a logarithmic scale, at shares of a bounded run: faster at the end."""
 START_STEPS, STARTS, NOTHING_LEARNT = 100, 5, 0.5
