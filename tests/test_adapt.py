@@ -132,9 +132,7 @@ def fresh(kind: str, **own: int):
         return build(KINDS[kind], Hard(), 6, 3, KEY, jnp.float64, **own)
 
 
-@pytest.mark.parametrize(
-    ("kind", "way"), [("p2inn", "svd"), ("p2inn", "full"), ("hyperpinn", "target"), ("fnn", "full")]
-)
+@pytest.mark.parametrize(("kind", "way"), [("p2inn", "svd"), ("hyperpinn", "target"), ("fnn", "full")])
 @pytest.mark.parametrize("optimizer", ["lm", "adam"])
 def test_every_way_lowers_the_loss_and_starts_at_the_base(kind: str, way, optimizer):
     base = fresh(kind)

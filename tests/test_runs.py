@@ -82,8 +82,11 @@ def small(name):
     return kind(hard=False) if name == "burgers" else kind()
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
-@pytest.mark.parametrize("method", METHODS)
+# The other methods differ from these in one setting, which nothing of a benchmark changes.
+PAIRS = [(m, name) for m in METHODS for name in BENCHMARKS if m in ("uni", "acr", "acr2") or name == "burgers"]
+
+
+@pytest.mark.parametrize(("method", "name"), PAIRS)
 def test_every_method_on_every_benchmark(method, name, tmp_path):
     problem = small(name)
     corners = 2 ** len(problem.parameters)
@@ -372,37 +375,23 @@ def test_ctrl_c_leaves_a_checkpoint(tmp_path, number):
     assert metrics["outcome"] == "stopped" and metrics["steps"] == newest(out)
 
 
-@pytest.mark.parametrize("method", ["uni", "acr", "acr2"])  # all of them, on all benchmarks, run above without it
-def test_the_command_line_runs_methods(tmp_path, method):
+def test_the_command_line_runs_a_method(tmp_path):
     out = tmp_path / "run"
-    more = [
-        "--method",
-        method,
-        "--set",
-        "adam.steps=6",
-        "--set",
-        "tasks.interval=2",
-        "--set",
-        "lbfgs.steps=3",
-        "--steps",
-        "9",
-    ]
+    options = ["adam.steps=6", "tasks.interval=2", "lbfgs.steps=3"]
+    more = ["--method", "acr", *(word for option in options for word in ("--set", option)), "--steps", "9"]
     done = subprocess.run(command("--out", str(out), "--json", *more), capture_output=True, text=True, check=True)
     metrics = json.loads(done.stdout)
     assert metrics == json.loads((out / "metrics.json").read_text())
-    assert metrics["method"] == method and metrics["steps"] == 9
-    if method == "acr":
-        shown = subprocess.run(
-            [sys.executable, "-m", "clpinn", "evaluate", str(out), "--json"], capture_output=True, text=True
-        )
-        assert json.loads(shown.stdout)["outputs"] == metrics["outputs"]
-        again = subprocess.run(
-            command("--config", str(out / "config.json"), "--out", str(tmp_path / "again")),
-            capture_output=True,
-            text=True,
-        )
-        assert again.returncode == 0 and "macro rel. L2" in again.stdout and "run: " in again.stdout
-        same(out, tmp_path / "again")
+    assert metrics["method"] == "acr" and metrics["steps"] == 9
+    shown = subprocess.run(
+        [sys.executable, "-m", "clpinn", "evaluate", str(out), "--json"], capture_output=True, text=True
+    )
+    assert json.loads(shown.stdout)["outputs"] == metrics["outputs"]
+    again = subprocess.run(
+        command("--config", str(out / "config.json"), "--out", str(tmp_path / "again")), capture_output=True, text=True
+    )
+    assert again.returncode == 0 and "macro rel. L2" in again.stdout and "run: " in again.stdout
+    same(out, tmp_path / "again")
 
 
 @pytest.mark.parametrize(
