@@ -339,7 +339,7 @@ def adapt(
     if as_json:
         print(json.dumps({"file": str(file), "thetas": rows}, indent=2))
         return
-    table = Table(title=Text(f"{len(rows)} heads, {int(np.sum(heads.used))} used"))
+    table = Table(title=Text(f"heads at {len(rows)} thetas, {int(np.sum(heads.used))} of them used"))
     columns = [
         *problem.parameters,
         "physics loss",

@@ -57,6 +57,7 @@ th:first-child, td:first-child { text-align: left; } tr.paper td { color: var(--
 figure { margin: 0; } figure img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; padding: 6px; }
 figcaption { font-size: 0.85rem; } pre { background: var(--soft); padding: 0.7rem; border-radius: 6px; overflow-x: auto;
   font-size: 0.85rem; } summary { cursor: pointer; color: var(--link); } .note { font-size: 0.9rem; }
+@media (max-width: 30rem) { th, td { padding: 0.3rem; white-space: normal; } }
 """
 
 
