@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float
 from clpinn.derivatives import tanh
 from clpinn.domain import Points
 from clpinn.errors import ProblemError
-from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architecture, precision
+from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, QuadraticFNN, architecture, precision
 from clpinn.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
 from clpinn.rows import Batch, Pool, Rows
 
@@ -55,14 +55,18 @@ class Way(Protocol):
 
 
 class Head(eqx.Module):
-    """One hidden layer, half as wide as the features it sees, and an output layer that is zero at the start."""
+    """One hidden layer and an output layer that is zero at the start.
+
+    It has half as many units as the layer before it has affine functions: half as many as there are features, or as
+    many on a quadratic layer, which has two of them a feature.
+    """
 
     hidden: Linear
     output: Output
 
     def __init__(self, base: Any, outputs: int, key: Array):
         features, dtype = architecture(base).width, precision(base)
-        width = max(1, features // 2)
+        width = features if isinstance(base, QuadraticFNN) else max(1, features // 2)
         self.hidden = Linear(features, width, key, dtype)
         output = Output(width, outputs, key, dtype)
         own = getattr(base, "output", None)
