@@ -187,6 +187,11 @@ class Box:
                 raise DomainError(message)
             warnings.warn(message, OutsideBoxWarning, stacklevel=3)
 
+    @property
+    def centre(self) -> Float[np.ndarray, " axes"]:
+        """The middle of every axis on its own scale."""
+        return np.array([axis.from_unit(np.array(0.5)) for axis in self.axes])
+
     def corners(self) -> Points:
         """The corners of the box, shape (2**axes, axes)."""
         ends = [(axis.low, axis.high) for axis in self.axes]

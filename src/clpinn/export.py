@@ -55,7 +55,7 @@ def export(
     elif path.suffix in PROGRAMS:
         if given or count is not None:
             raise ExportError(f"{path.suffix} holds the whole surrogate, for any values. Leave {', '.join(given)} out.")
-        _replacing(path, lambda temporary: temporary.write_bytes(PROGRAMS[path.suffix](surrogate)))
+        replacing(path, lambda temporary: temporary.write_bytes(PROGRAMS[path.suffix](surrogate)))
     else:
         raise ExportError(_unknown(path, [*FIELDS, *PROGRAMS]))
 
@@ -65,14 +65,14 @@ def write_field(field: xarray.Dataset, path: Path | str) -> None:
     path = Path(path)
     if path.suffix not in FIELDS:
         raise ExportError(_unknown(path, list(FIELDS)))
-    _replacing(path, lambda temporary: FIELDS[path.suffix](field, temporary))
+    replacing(path, lambda temporary: FIELDS[path.suffix](field, temporary))
 
 
 def _unknown(path: Path, endings: list[str]) -> str:
     return f"The ending of {path.name} says no format. Use one of {', '.join(endings)}."
 
 
-def _replacing(path: Path, write: Callable[[Path], Any]) -> None:
+def replacing(path: Path, write: Callable[[Path], Any]) -> None:
     """Write beside the place and move, so that a reader sees all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.stem}.{os.getpid()}.temporary{path.suffix}")

@@ -450,7 +450,7 @@ def box_point(problem: Problem, target: Array, theta: Array) -> tuple[Array, Arr
     def step(_: int, x: Array) -> Array:
         return x - jnp.linalg.solve(jax.jacfwd(place)(x), place(x) - target)
 
-    middle = jnp.asarray([axis.from_unit(np.array(0.5)) for axis in problem.coordinates.axes], target.dtype)
+    middle = jnp.asarray(problem.coordinates.centre, target.dtype)
     x = jax.lax.fori_loop(0, 30, step, middle)
     return x, jnp.max(jnp.abs(place(x) - target))
 

@@ -223,8 +223,7 @@ def _train_meta(trainer: Trainer, folder: Path, checkpoint_seconds: float, obser
     network = settings.network
     key = jax.random.fold_in(jax.random.key(settings.seed), 1)
     support = Uniform().initial(trainer.box, network.support or 1, key)
-    centre = np.array([[axis.from_unit(np.array(0.5)) for axis in trainer.box.axes]])
-    thetas = np.concatenate([centre, support])
+    thetas = np.concatenate([trainer.box.centre[None], support])
     parts, networks = [], []
     for i, theta in enumerate(thetas):
         share = 1 / len(thetas)

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import equinox as eqx
 import jax
-import numpy as np
 
 from clpinn.errors import ClpinnError
 from clpinn.networks import FNN, P2INN, Architecture, HyperPINN, build, count, matching_width
@@ -254,8 +253,7 @@ def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
         network = Architecture("standard", protocol.width, protocol.depth)
     tasks = TaskSettings("uniform", active=protocol.active, replay=0)
     if method == "standard":
-        centre = tuple(axis.from_unit(np.array(0.5)).item() for axis in problem.parameters.axes)
-        tasks = TaskSettings("fixed", active=1, replay=0, fixed=(centre,))
+        tasks = TaskSettings("fixed", active=1, replay=0, fixed=(tuple(problem.parameters.centre.tolist()),))
     return Settings(
         method=method,
         network=network,

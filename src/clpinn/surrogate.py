@@ -107,6 +107,12 @@ class Surrogate:
         found = np.flatnonzero(np.all(self.heads.thetas == theta, axis=1))
         return self.heads.network(self.problem, self.network, int(found[0])) if len(found) else self.network
 
+    @property
+    def tasks(self) -> Points:
+        """Thetas that were trained at the end; none where they were drawn over the whole box."""
+        tasks = self.record.get("tasks", [])
+        return np.asarray(tasks, float).reshape(len(tasks), len(self.problem.parameters))
+
     # Adaptation --------------------------------------------------------------------------------------------------
 
     def adapt(self, seed: int = 0, /, **theta: float) -> "Surrogate":
@@ -139,8 +145,7 @@ class Surrogate:
     def unseen(self, most: int | None = None, seed: int = 0) -> Points:
         """The candidate thetas that were not trained, in their order, or as many of them drawn at random."""
         candidates = self.problem.candidates.points
-        trained = np.array(self.record.get("tasks", [])).reshape(-1, candidates.shape[1])
-        seen = np.any(np.all(np.isclose(candidates[:, None], trained, rtol=1e-9, atol=0), axis=2), axis=1)
+        seen = np.any(np.all(np.isclose(candidates[:, None], self.tasks, rtol=1e-9, atol=0), axis=2), axis=1)
         left = candidates[~seen]
         if len(left) == 0:
             raise DomainError("Every candidate was trained, so none is unseen. Name the thetas to adapt to.")
@@ -279,10 +284,9 @@ class Surrogate:
     @cached_property
     def _usual_norms(self) -> tuple[np.ndarray, np.ndarray]:
         """Norms at thetas all over the box, and at those that were trained (none where they were free)."""
-        trained = np.asarray(self.record.get("tasks", []), float).reshape(-1, len(self.problem.parameters))
         norms = self._residual_norms
         return tuple(
-            np.array([norms.total(self.at(theta), theta) for theta in thetas]) for thetas in (norms.thetas, trained)
+            np.array([norms.total(self.at(theta), theta) for theta in thetas]) for thetas in (norms.thetas, self.tasks)
         )  # pyright: ignore[reportReturnType]
 
     # Evaluation --------------------------------------------------------------------------------------------------

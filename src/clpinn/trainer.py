@@ -645,8 +645,7 @@ def make_selector(settings: Settings, box: Box) -> Selector:
     if tasks.selector in ("free", "uniform"):
         return Uniform()
     if tasks.selector == "fixed":
-        centre = [axis.from_unit(np.array(0.5)).item() for axis in box.axes]
-        return Fixed(tasks.fixed or tuple(map(tuple, [*box.corners().tolist(), centre])))
+        return Fixed(tasks.fixed or tuple(map(tuple, [*box.corners().tolist(), box.centre.tolist()])))
     if tasks.selector == "grid":
         return GridGreedy()
     return Bayesian(tasks.evaluations, tasks.kappa, tasks.coverage)

@@ -71,7 +71,7 @@ def _data(surrogate: Surrogate, references: bool) -> dict[str, Any]:
         "coordinates": [_axis(name, axis) for name, axis in zip(problem.coordinates, problem.coordinates.axes)],
         "parameters": [_axis(name, axis) for name, axis in zip(problem.parameters, problem.parameters.axes)],
         "outputs": list(problem.outputs),
-        "tasks": [list(map(float, task)) for task in surrogate.record.get("tasks", [])],
+        "tasks": surrogate.tasks.tolist(),
         "heads": 0 if surrogate.heads is None else len(surrogate.heads.thetas),
         "extent": None if problem.place is None else _extent(problem),
         "references": _references(problem) if references and problem.reference is not None else None,

@@ -125,10 +125,16 @@ def _line(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -
         if len(columns) == 1:
             style |= {"marker": ".", "markersize": 4}
         panel.plot(thetas[:, 0], values, label=output or None, **style)
-    if len(run.tasks):
+    if len(run.surrogate.tasks):
         trained = {"color": "black", "marker": "|", "linestyle": "", "markersize": 7, "clip_on": False}
-        panel.plot(run.tasks[:, 0], np.zeros(len(run.tasks)), label="trained", transform=_rug(panel), **trained)
-    if len(columns) > 1 or len(run.tasks):
+        panel.plot(
+            run.surrogate.tasks[:, 0],
+            np.zeros(len(run.surrogate.tasks)),
+            label="trained",
+            transform=_rug(panel),
+            **trained,
+        )
+    if len(columns) > 1 or len(run.surrogate.tasks):
         panel.legend(ncols=2)
     panel.set(xlabel=label(run.problem, name), ylabel=what, title=run.name)
     return figure
@@ -155,14 +161,14 @@ def _maps(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -
         norm = LogNorm() if np.isfinite(field).any() else None
         edges = _edges(across, grid[first]), _edges(up, grid[second])
         drawn = panel.pcolormesh(*edges, field, cmap=ERRORS, norm=norm, rasterized=True)
-        if len(run.tasks):
+        if len(run.surrogate.tasks):
             looks: dict[str, Any] = {"s": 16, "facecolor": "white", "edgecolor": "black", "linewidth": 0.8}
-            panel.scatter(*run.tasks.T, label="trained", clip_on=False, zorder=3, **looks)
+            panel.scatter(*run.surrogate.tasks.T, label="trained", clip_on=False, zorder=3, **looks)
         panel.grid(False)
         panel.set(xlabel=label(problem, first), ylabel=label(problem, second), title=output)
         figure.colorbar(drawn, ax=panel, label=what)
     figure.suptitle(run.name, fontsize=9)
-    if len(run.tasks):
+    if len(run.surrogate.tasks):
         figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center")
     return figure
 

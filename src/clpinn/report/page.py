@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import os
 import shlex
 from collections.abc import Callable
 from html import escape
@@ -14,6 +13,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from clpinn.errors import ClpinnError
+from clpinn.export import replacing
 from clpinn.references import Progress
 from clpinn.report import paper
 from clpinn.report.explorer import explorer_html
@@ -66,13 +66,7 @@ def write_page(runs: list[Run], path: Path, progress: Progress | None = None) ->
     if not runs:
         raise ClpinnError("A report needs at least one run, but got none. Give the directory of a run.")
     text = page(runs, progress)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.temporary")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replacing(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def page(runs: list[Run], progress: Progress | None = None) -> str:

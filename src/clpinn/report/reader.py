@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from clpinn.domain import Points
 from clpinn.errors import ClpinnError
 from clpinn.problem import Problem
 from clpinn.runs import RunError, load_surrogate, problem_of, read_config
@@ -66,11 +65,6 @@ class Run:
     @property
     def problem_name(self) -> str:
         return str(self.metrics["problem"]).rpartition(":")[2]
-
-    @property
-    def tasks(self) -> Points:
-        """Thetas that were trained at the end; none where they were drawn over the whole box."""
-        return np.asarray(self.surrogate.record.get("tasks", []), float).reshape(-1, len(self.problem.parameters))
 
     def why_no_problem(self) -> str | None:
         """Why the problem or the surrogate cannot be loaded, if so."""
