@@ -22,6 +22,7 @@ from small import Decay
 import clpinn as cl
 from clpinn import checkpoint, trainer
 from clpinn.loss import Loss
+from clpinn.networks import count
 from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
 from clpinn.rows import Rows
 from clpinn.runs import Observer, RunError, load_network, run
@@ -694,6 +695,29 @@ def test_a_start_that_gets_nowhere_is_followed_by_another(tmp_path, monkeypatch)
         loaded = checkpoint.load(tmp_path / "bad" / "checkpoint", Trainer(Decay(), natural_for()).init().tree())
     assert loaded is not None and loaded.description["starts"] == 5
     assert result.metrics["steps"] == 90 and np.isfinite(result.metrics["validation"])
+
+
+def test_batches_grow_up_to_the_number_of_parameters(tmp_path, monkeypatch):
+    """Twofold after so many steps, and not late in a run."""
+    monkeypatch.setattr("clpinn.trainer.GROW_STEPS", 10)
+    met: list[tuple[int, int]] = []
+    draw = Rows.draw
+
+    def counted(self, *arguments):
+        batch = draw(self, *arguments)
+        met.append((len(met), sum(part.scale.size for part in batch.values())))
+        return batch
+
+    monkeypatch.setattr("clpinn.rows.Rows.draw", counted)
+    settings = natural_for("free", "steps=60", "natural.rows=20", "network.width=5", "network.depth=2")
+    result = run(Decay(), settings, tmp_path / "a")
+    first = met[0][1]
+    assert 4 * 20 <= count(result.network) < 8 * 20
+    assert [size // first for _, size in met[::10]] == [1, 2, 4, 4, 4, 4]
+    met.clear()
+    monkeypatch.setattr("clpinn.trainer.GROW_UNTIL", 0.2)
+    run(Decay(), settings, tmp_path / "b")
+    assert {size // first for _, size in met} == {1, 2}
 
 
 @pytest.mark.parametrize("method", ["standard", "p2inn", "hyperpinn", "metapinn"])

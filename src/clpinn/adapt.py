@@ -9,7 +9,7 @@ decided by what it was not fitted to: the physics loss on points of their own, a
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, Protocol
 
 import equinox as eqx
@@ -20,7 +20,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from clpinn.derivatives import tanh
+from clpinn.derivatives import Jet, tanh
 from clpinn.domain import Points
 from clpinn.errors import ProblemError
 from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, QuadraticFNN, architecture, precision
@@ -36,7 +36,11 @@ MEMORY_SHARE = 0.5
 MOST_STEPS, LEAST_PROGRESS = 30, 1e-3
 """A fit ends after so many steps, or when an accepted one lowers the loss by less than this share."""
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-3, 1e-12, 1e6
-"""Relative to the mean of the diagonal of JᵀJ."""
+"""Relative to the diagonal of JᵀJ."""
+LEAST_SIZE = 1e-6
+"""The least norm of a parameter's column of the Jacobian that damping goes by, relative to the largest."""
+DAMPINGS = np.array([0.01, 0.1, 1.0, 10.0])
+"""What is tried at each step, relative to the damping of the step before."""
 JUDGING_DAMPING = 1e-8
 """The same, for the estimate of the error that is left."""
 ADAM_STEPS, ADAM_RATE = 500, 1e-3
@@ -49,9 +53,32 @@ ADAM_STEPS, ADAM_RATE = 500, 1e-3
 class Way(Protocol):
     """What an adaptation trains: where it starts at a theta, and the network it makes."""
 
+    base: Any
+
     def start(self, theta: Float[Array, " parameters"], key: Array) -> Any: ...
 
     def network(self, online: Any) -> Any: ...
+
+    def frozen(self, coordinates: Jet, parameters: Jet) -> tuple[Jet, ...]:
+        """What training leaves as it is at a point, so that it is computed once and not at every step."""
+        ...
+
+    def raw(self, online: Any, coordinates: Jet, parameters: Jet, frozen: tuple[Jet, ...]) -> Jet:
+        """The network's outputs at a point, given what is frozen there."""
+        ...
+
+
+class OnWeights:
+    """Weights of all layers are trained: nothing is frozen."""
+
+    def network(self, online: Any) -> Any:
+        return online
+
+    def frozen(self, coordinates: Jet, parameters: Jet) -> tuple[Jet, ...]:
+        return ()
+
+    def raw(self, online: Any, coordinates: Jet, parameters: Jet, frozen: tuple[Jet, ...]) -> Jet:
+        return self.network(online)(coordinates, parameters)
 
 
 class Head(eqx.Module):
@@ -99,8 +126,15 @@ class OnHead:
     def network(self, online: Head) -> Adapted:
         return Adapted(self.base, online)
 
+    def frozen(self, coordinates: Jet, parameters: Jet) -> tuple[Jet, ...]:
+        return self.base(coordinates, parameters), self.base.shared(coordinates, parameters)
 
-class OnAll:
+    def raw(self, online: Head, coordinates: Jet, parameters: Jet, frozen: tuple[Jet, ...]) -> Jet:
+        base, features = frozen
+        return base + online(features)
+
+
+class OnAll(OnWeights):
     """All weights: the whole network becomes that theta's."""
 
     def __init__(self, problem: Problem, base: Any):
@@ -108,9 +142,6 @@ class OnAll:
 
     def start(self, theta: Float[Array, " parameters"], key: Array) -> Any:
         return self.base
-
-    def network(self, online: Any) -> Any:
-        return online
 
 
 class Modulation(eqx.Module):
@@ -120,7 +151,7 @@ class Modulation(eqx.Module):
     shift: Linear
 
 
-class OnSingularValues:
+class OnSingularValues(OnWeights):
     """P2INN's own way: only the singular values of its decoder's layers and the linear shift are trained."""
 
     def __init__(self, problem: Problem, base: Any):
@@ -140,7 +171,7 @@ class OnSingularValues:
         )
 
 
-class OnTarget:
+class OnTarget(OnWeights):
     """All weights of the network that a HyperPINN or Meta-PINN makes for the theta."""
 
     def __init__(self, problem: Problem, base: Any):
@@ -152,9 +183,6 @@ class OnTarget:
 
     def start(self, theta: Float[Array, " parameters"], key: Array) -> Any:
         return self.base.target(theta_features(self.problem, theta))
-
-    def network(self, online: Any) -> Any:
-        return online
 
 
 WAYS: dict[str, Callable[[Problem, Any], Way]] = {
@@ -323,8 +351,8 @@ def free_memory() -> int:
 
 # Fits --------------------------------------------------------------------------------------------------------
 
-Fit = Callable[[Callable[[Array], Array], Callable[[Array, Array], Array], Array], tuple[Array, Array]]
-"""From a loss, a damped Gauss-Newton change and a start: the end, and the steps it took."""
+Fit = Callable[[Callable[[Array], Array], Callable[[Array], tuple[Array, Array]], Array], tuple[Array, Array]]
+"""From a loss, residuals with their Jacobian, and a start: the end, and the steps it took."""
 
 
 class _State(eqx.Module):
@@ -338,15 +366,19 @@ class _State(eqx.Module):
 
 
 def _levenberg_marquardt(most: int) -> Fit:
-    def fit(loss: Callable[[Array], Array], change: Callable[[Array, Array], Array], first: Array):
+    def fit(loss: Callable[[Array], Array], linearised: Callable[[Array], tuple[Array, Array]], first: Array):
         def step(state: _State) -> _State:
-            moved = state.flat + change(state.flat, state.damping)
-            value = loss(moved)
-            better = value < state.value  # not where it is not a number
-            damping = jnp.clip(jnp.where(better, state.damping / 10, state.damping * 10), LEAST_DAMPING)
+            change = partial(_change, *linearised(state.flat))
+            # Solutions cost little beside the Jacobian, so that several dampings are tried.
+            dampings = jnp.maximum(state.damping * DAMPINGS, LEAST_DAMPING)
+            moved = state.flat + jax.vmap(change)(dampings)
+            found = jax.vmap(loss)(moved)
+            best = jnp.argmin(jnp.where(jnp.isfinite(found), found, jnp.inf))
+            value, better = found[best], found[best] < state.value  # not where it is not a number
             little = better & (value > (1 - LEAST_PROGRESS) * state.value)
+            damping = jnp.where(better, dampings[best], 10 * dampings[-1])
             return _State(
-                jnp.where(better, moved, state.flat),
+                jnp.where(better, moved[best], state.flat),
                 jnp.where(better, value, state.value),
                 damping,
                 state.steps + 1,
@@ -360,10 +392,29 @@ def _levenberg_marquardt(most: int) -> Fit:
     return fit
 
 
+def _change(residual: Array, jacobian: Array, damping: Array) -> Array:
+    """The damped Gauss-Newton step, in the space of parameters or of rows, whichever is smaller.
+
+    Parameters are damped in proportion to what they do (Marquardt 1963). What a head adds is small, and so are the
+    derivatives by its hidden weights: damped alike they would never move.
+    """
+    rows, parameters = jacobian.shape
+    size = jnp.linalg.norm(jacobian, axis=0)
+    size = jnp.maximum(size, LEAST_SIZE * jnp.max(size))
+    jacobian = jacobian / jnp.where(size > 0, size, 1.0)
+    if parameters > rows:
+        kernel = jacobian @ jacobian.T + damping * jnp.eye(rows, dtype=jacobian.dtype)
+        change = -jacobian.T @ jax.scipy.linalg.solve(kernel, residual, assume_a="pos")
+    else:
+        normal = jacobian.T @ jacobian + damping * jnp.eye(parameters, dtype=jacobian.dtype)
+        change = -jax.scipy.linalg.solve(normal, jacobian.T @ residual, assume_a="pos")
+    return change / jnp.where(size > 0, size, 1.0)
+
+
 def _adam(steps: int) -> Fit:
     optimizer = optax.adam(ADAM_RATE)
 
-    def fit(loss: Callable[[Array], Array], change: Callable[[Array, Array], Array], first: Array):
+    def fit(loss: Callable[[Array], Array], linearised: Callable[[Array], tuple[Array, Array]], first: Array):
         def step(carry: Any, _: None) -> tuple[Any, None]:
             flat, state = carry
             update, state = optimizer.update(jax.grad(loss)(flat), state)
@@ -381,44 +432,83 @@ def _solver(rows: Rows, problem: Problem, way: Way, fit: Fit) -> Callable[..., A
     def solve(head: Any, fitted: dict[str, Batch], judged: dict[str, Batch]) -> tuple[Any, dict[str, Array]]:
         first, unflatten = ravel_pytree(head)
 
-        def network(flat: Array) -> Any:
-            return way.network(unflatten(flat))
+        def residuals(name: str, flat: Array, point: Batch, frozen: Streams) -> Array:
+            return rows.at(name, _thawed(way, unflatten(flat), frozen), point)
 
-        def loss(flat: Array, batch: dict[str, Batch]) -> Array:
-            return sum((jnp.sum(part**2) for part in rows.scaled(network(flat), batch).values()), jnp.zeros(()))
+        def with_frozen(batch: dict[str, Batch]) -> dict[str, tuple[Batch, Streams]]:
+            return {name: (part, jax.vmap(partial(_frozen, rows, way, name))(part)) for name, part in batch.items()}
 
-        def change(flat: Array, damping: Array, batch: dict[str, Batch]) -> Array:
-            """The damped Gauss-Newton step, in the space of parameters or of rows, whichever is smaller."""
-            found, slopes = rows.linearised(network, flat, batch)
-            residual = jnp.concatenate([part.reshape(-1) for part in found.values()])
-            jacobian = jnp.concatenate([part.reshape(-1, len(flat)) for part in slopes.values()])
-            damping = damping * jnp.sum(jacobian**2) / len(flat)
-            if len(flat) > len(residual):
-                kernel = jacobian @ jacobian.T + damping * jnp.eye(len(residual), dtype=flat.dtype)
-                return -jacobian.T @ jax.scipy.linalg.solve(kernel, residual, assume_a="pos")
-            normal = jacobian.T @ jacobian + damping * jnp.eye(len(flat), dtype=flat.dtype)
-            return -jax.scipy.linalg.solve(normal, jacobian.T @ residual, assume_a="pos")
+        def loss(batch: dict[str, tuple[Batch, Streams]], flat: Array) -> Array:
+            found = [jax.vmap(partial(residuals, name, flat))(*part) for name, part in batch.items()]
+            return sum((jnp.sum(part**2) for part in found), jnp.zeros(()))
 
-        end, steps = fit(lambda flat: loss(flat, fitted), lambda flat, damping: change(flat, damping, fitted), first)
+        def linearised(batch: dict[str, tuple[Batch, Streams]], flat: Array) -> tuple[Array, Array]:
+            found, slopes = [], []
+            for name, part in batch.items():
+
+                def one(point: Batch, frozen: Streams, name=name) -> tuple[Array, Array]:
+                    row, pull = jax.vjp(lambda flat: residuals(name, flat, point, frozen), flat)
+                    return row, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(len(row), dtype=row.dtype))
+
+                rows_of, slopes_of = jax.vmap(one)(*part)
+                found.append(rows_of.reshape(-1))
+                slopes.append(slopes_of.reshape(-1, len(flat)))
+            return jnp.concatenate(found), jnp.concatenate(slopes)
+
+        fit_to, judge_by = with_frozen(fitted), with_frozen(judged)
+        end, steps = fit(partial(loss, fit_to), partial(linearised, fit_to), first)
         points = judged["interior"]
 
         def outputs(flat: Array) -> Array:
-            found = jax.vmap(lambda x, theta: values(problem, network(flat), x, theta))(points.x, points.theta)
+            network = way.network(unflatten(flat))
+            found = jax.vmap(lambda x, theta: values(problem, network, x, theta))(points.x, points.theta)
             return jnp.stack(list(found.values()))
 
-        now, left = jax.jvp(outputs, (end,), (change(end, jnp.asarray(JUDGING_DAMPING), judged),))
-        best = now + left
+        left = _change(*linearised(judge_by, end), jnp.asarray(JUDGING_DAMPING))
+        now, change = jax.jvp(outputs, (end,), (left,))
+        best = now + change
         size = jnp.linalg.norm(best, axis=1)
 
         def distance(one: Array) -> Array:
             return jnp.max(jnp.linalg.norm(one - best, axis=1) / size)
 
         return unflatten(end), {
-            "loss_before": loss(first, judged),
-            "loss_after": loss(end, judged),
+            "loss_before": loss(judge_by, first),
+            "loss_after": loss(judge_by, end),
             "error_before": distance(outputs(first)),
             "error_after": distance(now),
             "steps": steps,
         }
 
     return solve
+
+
+# What is frozen ----------------------------------------------------------------------------------------------
+
+Streams = list[dict[int, Array]]
+"""The streams of some jets, each by its place among the keys that are tracked."""
+
+
+def _frozen(rows: Rows, way: Way, name: str, point: Batch) -> Streams:
+    """What training leaves as it is at a point of a term."""
+    found: Streams = []
+
+    def network(coordinates: Jet, parameters: Jet) -> Jet:
+        places = {key: place for place, key in enumerate(coordinates.keep)}
+        for jet in way.frozen(coordinates, parameters):
+            found.append({places[key]: stream for key, stream in jet.streams.items()})
+        return way.base(coordinates, parameters)
+
+    rows.at(name, network, point)
+    return found
+
+
+def _thawed(way: Way, online: Any, frozen: Streams) -> Callable[[Jet, Jet], Jet]:
+    """The network at the point where `frozen` was found, as a function of what is trained."""
+
+    def network(coordinates: Jet, parameters: Jet) -> Jet:
+        keys = list(coordinates.keep)
+        jets = [Jet({keys[place]: stream for place, stream in one.items()}, coordinates.keep) for one in frozen]
+        return way.raw(online, coordinates, parameters, tuple(jets))
+
+    return network

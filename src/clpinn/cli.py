@@ -473,7 +473,7 @@ def export(
 @app.command()
 def plot(
     run: Annotated[Path, typer.Argument(help="The directory of a run that has ended.")],
-    kind: Annotated[str, typer.Argument(help="fields, errors, residuals, tasks, losses or streamlines.")],
+    kind: Annotated[str, typer.Argument(help="fields, errors, residuals, tasks, losses, streamlines or heads.")],
     theta: Annotated[
         list[str] | None, typer.Argument(help="Thetas for fields and streamlines: nu=0.01,0.1. [default: by error]")
     ] = None,
@@ -608,7 +608,7 @@ class Display:
         text = f"{state.stage} {state.step}  loss {float(met.value):.2e} ({parts})"
         if state.natural:
             text += f"  validation {state.validation:.2e}  step {met.length:.2g}"
-            text += f"  damping {float(state.natural[0].damping):.0e}  rows {settings.natural.rows}"
+            text += f"  damping {float(state.natural[0].damping):.0e}  rows {state.growth * settings.natural.rows}"
         if len(state.pool.thetas):
             text += f"  tasks {len(state.pool.active)}+{len(state.pool.replay)}"
         if self.newest:

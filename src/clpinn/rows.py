@@ -164,14 +164,17 @@ class Rows:
         drawn = self._conditions[name].on.sample(self.problem.coordinates, count, key, "uniform")
         return np.resize(drawn, (count, drawn.shape[1]))  # a region may be a single point
 
-    def draw(self, network: Any, key: Array, scales: Mapping[str, Scale], pool: Pool | None = None) -> dict[str, Batch]:
-        """A batch: of the candidates, those with large residuals more often."""
+    def draw(
+        self, network: Any, key: Array, scales: Mapping[str, Scale], pool: Pool | None = None, growth: int = 1
+    ) -> dict[str, Batch]:
+        """A batch, `growth` times as large as the usual: of the candidates, those with large residuals more often."""
         draw_key, take_key = jax.random.split(key)
-        many = {name: CANDIDATES * count for name, count in self.points.items()}
+        points = {name: growth * count for name, count in self.points.items()}
+        many = {name: CANDIDATES * count for name, count in points.items()}
         candidates = self.uniform(draw_key, many, scales, pool, EDGE_SHARE)
         found = jax.tree.map(np.asarray, self._residuals(network, candidates))
         batch = {}
-        for (name, count), start in zip(self.points.items(), generator(take_key).random(len(self.points)), strict=True):
+        for (name, count), start in zip(points.items(), generator(take_key).random(len(points)), strict=True):
             size = np.nan_to_num(np.linalg.norm(found[name], axis=1), posinf=0.0)
             share = UNIFORM_SHARE / len(size) + (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)
             taken = _stratified(share, count, start)
@@ -326,17 +329,14 @@ class Rows:
         split = (PartitionSpec(), PartitionSpec("rows"))
         return jax.shard_map(function, mesh=self._mesh, in_specs=split, out_specs=out, check_vma=False)
 
-    def _at(self, name: str, network: Any, x: Array, theta: Array, scale: Array) -> Array:
-        """The scaled residuals of a term at one point, shape (residuals,)."""
-        found = self._functions[name](network, x, theta)
-        return jnp.stack([found[key] for key in self._names[name]]) * scale
+    def at(self, name: str, network: Any, point: Batch) -> Float[Array, " residuals"]:
+        """The scaled residuals of a term at one point of a batch."""
+        found = self._functions[name](network, point.x, point.theta)
+        return jnp.stack([found[key] for key in self._names[name]]) * point.scale
 
     def scaled(self, network: Any, batch: Mapping[str, Batch]) -> dict[str, Float[Array, "points residuals"]]:
         """The residuals of each term."""
-        return {
-            name: jax.vmap(partial(self._at, name, network))(part.x, part.theta, part.scale)
-            for name, part in batch.items()
-        }
+        return {name: jax.vmap(partial(self.at, name, network))(part) for name, part in batch.items()}
 
     def _sum(self, network: Any, batch: dict[str, Batch]) -> dict[str, Array]:
         named = {}
@@ -345,28 +345,19 @@ class Rows:
                 named[key] = named.get(key, 0.0) + part  # two terms may use the same name
         return jax.lax.psum(named, "rows")
 
-    def linearised(
-        self, make: Callable[[Any], Any], parameters: Any, batch: Mapping[str, Batch]
-    ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """The residuals of each term, and their derivatives by `parameters`, of which `make` makes the network.
+    def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[dict, dict, dict[str, Array]]:
+        """Residuals, their derivatives, and what balances them, by term.
 
-        Derivatives are a tree like `parameters`, each leaf with (points, residuals) before its own shape.
+        Derivatives are a tree like the network, each leaf with (points, residuals) before its own shape.
         """
         rows, jacobians = {}, {}
         for name, part in batch.items():
 
             def one(point: Batch, name=name) -> tuple[Array, Any]:
-                row, pull = jax.vjp(
-                    lambda parameters: self._at(name, make(parameters), point.x, point.theta, point.scale), parameters
-                )
+                row, pull = jax.vjp(lambda network: self.at(name, network, point), network)
                 return row, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(len(row), dtype=row.dtype))
 
             rows[name], jacobians[name] = jax.lax.map(one, part, batch_size=min(CHUNK, len(part.x)))
-        return rows, jacobians
-
-    def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[dict, dict, dict[str, Array]]:
-        """Residuals, their derivatives, and what balances them, by term."""
-        rows, jacobians = self.linearised(lambda network: network, network, batch)
 
         def mean_square(jacobian: Any, residuals: int) -> Array:
             squares = [jnp.sum(leaf**2, axis=tuple(range(2, leaf.ndim))) for leaf in jax.tree.leaves(jacobian)]

@@ -94,7 +94,7 @@ class NaturalSettings:
     """The natural-gradient optimiser, in one stage."""
 
     rows: int = 1024
-    """Residual rows of a batch."""
+    """Residual rows of a batch at the start; it grows along a run."""
     damping: float = 1e-8
     momentum: float = 0.8
     noise: float = 1e-6

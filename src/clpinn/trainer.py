@@ -43,6 +43,8 @@ VALIDATION_STEPS, VALIDATION_POINTS = 10, 4096
 PATIENCE, SHORTEST = 40, 1 / 16
 FALL = (0.0, 0.8, 1.0), (0.0, 0.6, 1.0)
 """How far the longest step has fallen, on a logarithmic scale, at shares of a bounded run: faster at the end."""
+GROW_STEPS, GROW_UNTIL = 500, 0.8
+"""Batches grow twofold after so many steps, up to the number of parameters, and not after this share of a run."""
 START_STEPS, STARTS, NOTHING_LEARNT = 100, 5, 0.5
 """A start is given up after so many steps with a validation loss above this: residuals as large as their terms."""
 AMPLITUDE_RANGE, TINY = 0.01, 1e-6
@@ -87,6 +89,8 @@ class State:
     """The longest step that validation allows: halved when its loss doubles, then raised again."""
     starts: int = 1
     """Networks that were begun with."""
+    growth: int = 1
+    """What the rows of a batch are multiplied by."""
     event_step: int = 0
     event_validation: float = math.inf
     """When the last event was, and the validation loss then."""
@@ -97,7 +101,8 @@ class State:
 
     def counters(self) -> dict[str, Any]:
         names = ("stage", "step", "stage_step", "evaluations", "queries", "recoveries", "rate")
-        names += ("events", "validation", "best", "best_step", "limit", "starts", "event_step", "event_validation")
+        names += ("events", "validation", "best", "best_step", "limit", "starts", "growth")
+        names += ("event_step", "event_validation")
         return {name: getattr(self, name) for name in names}
 
 
@@ -287,7 +292,7 @@ class Trainer:
                 callbacks.message(f"L-BFGS stopped after {state.stage_step} steps: {met.reason}.")
                 state = replace(state, stage=DONE)
             if state.stage == NATURAL and state.step % VALIDATION_STEPS == 0:
-                state = self._validated(self._rescaled(state))
+                state = self._validated(self._rescaled(self._grown(state, done)))
                 if self._is_stuck(state, done):
                     callbacks.message(f"Nothing was learnt in {START_STEPS} steps: another start, with other weights.")
                     state = self._restarted(state)
@@ -345,7 +350,7 @@ class Trainer:
         optimizer, scales = state.natural
         # Other batches after a failure: the old one would fail again.
         key = jax.random.fold_in(jax.random.fold_in(self._batch_key, state.recoveries), state.step)
-        objective.draw(state.network, key, scales)
+        objective.draw(state.network, key, scales, state.growth)
         largest = state.rate * min(state.limit, self.settings.natural.last_step ** np.interp(done, *FALL))
         network, optimizer, met = self.natural.step(objective, state.network, optimizer, largest)
         if math.isfinite(float(met.value)):
@@ -401,6 +406,14 @@ class Trainer:
         state = replace(state, natural=(optimizer, scales), validation=validation, limit=limit)
         if not validation > 0.8 * state.best:
             state = replace(state, best=validation, best_step=state.step)
+        return state
+
+    def _grown(self, state: State, done: float) -> State:
+        """The state with larger batches where it is time: they see more of what is left when the rest is solved."""
+        parameters = sum(leaf.size for leaf in jax.tree.leaves(state.network))
+        fits = 2 * state.growth * self.settings.natural.rows <= parameters
+        if state.step % GROW_STEPS == 0 and done <= GROW_UNTIL and fits:
+            return replace(state, growth=2 * state.growth)
         return state
 
     def _is_stuck(self, state: State, done: float) -> bool:
@@ -557,8 +570,8 @@ class _Batches:
         self.rows, self.pool = rows, pool
         self.named: dict[str, float] = {}
 
-    def draw(self, network: Any, key: jax.Array, scales: Any) -> None:
-        self.batch = self.rows.draw(network, key, scales, self.pool)
+    def draw(self, network: Any, key: jax.Array, scales: Any, growth: int) -> None:
+        self.batch = self.rows.draw(network, key, scales, self.pool, growth)
 
     def value(self, parameters: Any) -> float:
         return self.rows.value(parameters, self.batch)[0]
