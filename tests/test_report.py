@@ -1,10 +1,12 @@
 """Pictures and the report page: every shape of problem can be drawn, and a page stands alone."""
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from test_surrogate import made
 from typer.testing import CliRunner
 
 import clpinn as cl
+from clpinn.adapt import Heads
 from clpinn.cli import app
 from clpinn.problems import load_problem
 from clpinn.report import paper
@@ -168,12 +171,32 @@ def test_losses_tell_where_the_optimiser_changes():
     }
 
 
+@pytest.mark.parametrize("problem", [Solid(), Decay()], ids=type)
+def test_heads_are_drawn_before_against_after(problem):
+    run = made_up(problem)
+    thetas = problem.candidates.points[:3]
+    with jax.enable_x64(True):
+        heads = Heads.blank(problem, run.surrogate.network, "head", 3)
+    figures = {"loss_before": [4.0, 2.0, 1.0], "loss_after": [2.0, 1.0, 3.0]}
+    figures |= {"error_before": [2.0, 2.0, 2.0], "error_after": [1.0, 1.0, 1.0]}
+    heads = dataclasses.replace(heads, thetas=thetas, **{name: np.array(values) for name, values in figures.items()})
+    run.__dict__["adapted"] = dataclasses.replace(run.surrogate, heads=heads)
+    figure = plot(run, "heads")
+    identity, used, kept = figure.axes[0].lines[:3]
+    assert len(used.get_xdata()) == 2 and len(kept.get_xdata()) == 1
+    errors = cl.evaluate(problem, run.surrogate, thetas=thetas).outputs[problem.outputs[0]].rel_l2
+    np.testing.assert_allclose(used.get_xdata(), errors[:2])
+    np.testing.assert_allclose(kept.get_ydata(), errors[2:])  # the base answers there
+    assert identity.get_xdata()[0] == identity.get_ydata()[0]
+
+
 def test_kinds_that_make_no_sense_are_told():
     run = made_up(cl.problems.Burgers())
     for kind, message in (
         ("streamlines", "is no flow.*Use one of fields, errors, residuals."),
         ("tasks", "no task was selected"),
         ("losses", "too short"),
+        ("heads", "no adapted.clpinn"),
         ("pie", "no kind 'pie'. Use one of fields"),
     ):
         with pytest.raises(PlotError, match=message):

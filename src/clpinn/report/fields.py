@@ -1,6 +1,6 @@
 """Pictures of fields: prediction, reference and error at single thetas, and streamlines."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from clpinn.problem import Problem, placed
 from clpinn.references import Progress, reference_at
 from clpinn.report.reader import Run
 from clpinn.report.style import BLUE, COLOURS, ERRORS, VALUES, at, canvas, label, save, styled
+from clpinn.surrogate import Surrogate
 
 Theta = dict[str, float]
 
@@ -28,7 +29,7 @@ def plot_reference(problem: Problem, path: Path) -> None:
         exact, physical = _reference(problem, points, theta), _physical(problem, points, theta)
         for row, name in enumerate(problem.outputs):
             panel = panels[row][column]
-            drawn = _draw(panel, problem, physical, exact[name], shape, name)
+            drawn = draw_field(panel, problem, physical, exact[name], shape, name)
             if drawn is not None:
                 figure.colorbar(drawn, ax=panel, label=label(problem, name))
             if row == 0:
@@ -57,7 +58,7 @@ def fields(run: Run, thetas: Points | None = None, progress: Progress | None = N
         for column, values in enumerate(shown):
             panel = panels[row][column]
             style: dict[str, Any] = {"cmap": ERRORS, "vmin": 0.0} if column == 2 else {"cmap": VALUES, **limits}
-            drawn = _draw(panel, problem, physical, values, shape, name, **style)
+            drawn = draw_field(panel, problem, physical, values, shape, name, **style)
             panel.set_title(f"{columns[column]}" + (f" of {name}" if len(problem.outputs) > 1 else ""))
             if column > 0:
                 panel.set_ylabel("")
@@ -175,6 +176,18 @@ def _physical(problem: Problem, points: Points, theta: Theta) -> dict[str, np.nd
         return {name: np.broadcast_to(np.asarray(c, float), len(points)) for name, c in placed(problem, given).items()}
 
 
+def absolute_errors(
+    problem: Problem, theta: Theta, surrogates: Iterable[Surrogate]
+) -> tuple[dict[str, np.ndarray], tuple[int, ...], list[dict[str, np.ndarray]]]:
+    """Physical coordinates of the slice, its shape, and by surrogate the absolute errors there by output."""
+    points, shape = _slice(problem)
+    exact, physical = _reference(problem, points, theta), _physical(problem, points, theta)
+    errors = [
+        {name: np.abs(value - exact[name]) for name, value in one(**physical, **theta).items()} for one in surrogates
+    ]
+    return physical, shape, errors
+
+
 def _prediction(run: Run, points: Points, theta: Theta) -> dict[str, np.ndarray]:
     return run.surrogate(**_physical(run.problem, points, theta), **theta)
 
@@ -183,7 +196,7 @@ def _reference(problem: Problem, points: Points, theta: Theta) -> dict[str, np.n
     return dict(zip(problem.outputs, reference_at(problem, points, np.array(list(theta.values())))))
 
 
-def _draw(
+def draw_field(
     panel: Axes,
     problem: Problem,
     physical: Mapping[str, np.ndarray],

@@ -6,6 +6,7 @@ residuals    the same of the residual norms, which need no reference
 tasks        which thetas were trained, by event: newly selected, dense, replayed, restored
 losses       losses along the run, with the change of the optimiser
 streamlines  those of a flow
+heads        after `clpinn adapt`: errors before against after, and their fields at the worst theta
 """
 
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from clpinn.domain import Axis, Points
 from clpinn.references import Progress
 from clpinn.report import paper
 from clpinn.report.fields import fields, is_flow, streamlines
+from clpinn.report.heads import heads
 from clpinn.report.reader import Run
 from clpinn.report.style import (
     BLUE,
@@ -68,6 +70,8 @@ def reasons(run: Run) -> dict[str, str | None]:
             found["streamlines"] = "the problem is no flow with the outputs u, v on the coordinates x, y"
         elif problem.place is not None:
             found["streamlines"] = "its geometry moves (place), and streamlines need a rectangle"
+        if run.adapted is None or run.adapted.heads is None:
+            found["heads"] = "it has no adapted.clpinn, which clpinn adapt writes"
     return found
 
 
@@ -286,4 +290,5 @@ KINDS: dict[str, Callable[[Run, Points | None, Progress | None], Figure]] = {
     "tasks": tasks,
     "losses": losses,
     "streamlines": streamlines,
+    "heads": heads,
 }

@@ -24,7 +24,7 @@ from clpinn.trust import NOTE
 
 LARGEST_SVG = 300_000
 """A drawing of more bytes is embedded as pixels."""
-PIXELS = ("fields", "streamlines")
+PIXELS = ("fields", "streamlines", "heads")
 """Kinds that are pictures rather than drawings."""
 
 HEADINGS = {
@@ -37,6 +37,10 @@ HEADINGS = {
     "tasks": ("Trained thetas by event", "Dense tasks have all their points, replayed ones a share of them."),
     "losses": ("Losses", "The validation loss is taken all over the box, on points that were not trained."),
     "streamlines": ("Streamlines", "Of the surrogate and of the reference, over the speed."),
+    "heads": (
+        "Adapted thetas",
+        "With a head of its own each, before against after; below the line is better. Fields are of the worst theta.",
+    ),
 }
 
 STYLE = """

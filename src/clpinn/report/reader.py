@@ -12,7 +12,7 @@ import numpy as np
 from clpinn.errors import ClpinnError
 from clpinn.problem import Problem
 from clpinn.runs import RunError, load_surrogate, problem_of, read_config
-from clpinn.surrogate import Surrogate
+from clpinn.surrogate import Surrogate, load
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,12 @@ class Run:
     @cached_property
     def surrogate(self) -> Surrogate:
         return load_surrogate(self.folder, self.problem)
+
+    @cached_property
+    def adapted(self) -> Surrogate | None:
+        """The surrogate with heads that `clpinn adapt` has put beside it, if it has."""
+        path = self.folder / "adapted.clpinn"
+        return load(path, self.problem) if path.is_file() else None
 
     @property
     def name(self) -> str:

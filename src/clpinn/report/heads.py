@@ -1,0 +1,55 @@
+"""Pictures of an adaptation: errors before against after, and where they were and are at the worst theta."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from clpinn.domain import Points
+from clpinn.evaluate import evaluate
+from clpinn.references import Progress
+from clpinn.report.fields import absolute_errors, draw_field
+from clpinn.report.reader import Run
+from clpinn.report.style import BLUE, ERRORS, GREY, at, canvas, styled
+
+
+@styled
+def heads(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+    """Before against after at every theta with a head; where there is a reference, error fields of the worst, too."""
+    adapted, problem = run.adapted, run.problem
+    assert adapted is not None and adapted.heads is not None
+    found = adapted.heads
+    if problem.reference is None:
+        figure, panels = canvas(1, 1, 3.4, 3.2)
+        _scatter(panels[0][0], found.loss_before, np.where(found.used, found.loss_after, found.loss_before), found.used)
+        panels[0][0].set(xlabel="physics loss before", ylabel="after", title=run.name)
+        return figure
+    before, after = (evaluate(problem, one, found.thetas, progress).outputs for one in (run.surrogate, adapted))
+    figure, panels = canvas(len(problem.outputs), 3, 3.0, 2.6)
+    for row, name in enumerate(problem.outputs):
+        old, new = before[name].rel_l2, after[name].rel_l2
+        _scatter(panels[row][0], old, new, found.used)
+        panels[row][0].set(xlabel=f"relative error of {name} before", ylabel="after")
+        worst = dict(zip(problem.parameters, found.thetas[int(np.nanargmax(old))].tolist()))
+        physical, shape, fields = absolute_errors(problem, worst, (run.surrogate, adapted))
+        highest = max(float(np.max(one[name])) for one in fields)
+        for panel, one, when in zip(panels[row][1:], fields, ("before", "after")):
+            limits: dict[str, Any] = {"cmap": ERRORS, "vmin": 0.0, "vmax": highest} if len(shape) > 1 else {}
+            drawn = draw_field(panel, problem, physical, one[name], shape, name, **limits)
+            panel.set_title(f"|error| {when}, {at(worst)}")
+            if drawn is not None and when == "after":
+                figure.colorbar(drawn, ax=panels[row][1:].tolist())
+    panels[0][0].set_title(run.name)
+    return figure
+
+
+def _scatter(panel: Axes, before: np.ndarray, after: np.ndarray, used: np.ndarray) -> None:
+    low, high = (end(np.concatenate([before, after])) for end in (np.nanmin, np.nanmax))
+    panel.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1)
+    dots: dict[str, Any] = {"linestyle": "", "marker": ".", "markersize": 5}
+    panel.plot(before[used], after[used], color=BLUE, label="head", **dots)
+    panel.plot(before[~used], after[~used], color=GREY, label="base kept", **dots)
+    if low > 0:
+        panel.set(xscale="log", yscale="log")
+    panel.legend()
