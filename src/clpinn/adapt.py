@@ -23,11 +23,11 @@ from jaxtyping import Array, Bool, Float
 from clpinn.derivatives import Jet, tanh
 from clpinn.domain import Points
 from clpinn.errors import ProblemError
-from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, QuadraticFNN, architecture, precision
+from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architecture, precision
 from clpinn.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
 from clpinn.rows import Batch, Pool, Rows
 
-ROWS = 1024
+ROWS = 2048
 """Residual rows a head is fitted to, and as many that it is judged by."""
 TOGETHER = 8
 """Thetas in one computation, where memory allows it."""
@@ -82,18 +82,14 @@ class OnWeights:
 
 
 class Head(eqx.Module):
-    """One hidden layer and an output layer that is zero at the start.
-
-    It has half as many units as the layer before it has affine functions: half as many as there are features, or as
-    many on a quadratic layer, which has two of them a feature.
-    """
+    """One hidden layer, half as wide as there are features, and an output layer that is zero at the start."""
 
     hidden: Linear
     output: Output
 
     def __init__(self, base: Any, outputs: int, key: Array):
         features, dtype = architecture(base).width, precision(base)
-        width = features if isinstance(base, QuadraticFNN) else max(1, features // 2)
+        width = max(1, features // 2)
         self.hidden = Linear(features, width, key, dtype)
         output = Output(width, outputs, key, dtype)
         own = getattr(base, "output", None)
@@ -298,11 +294,12 @@ def adapt(
             for i, theta in enumerate(block):
                 fit_key, judge_key, head_key = jax.random.split(jax.random.fold_in(key, 1 + start + i), 3)
                 pool = Pool(theta[None], np.ones(1))
+                # Robust: what the head cannot remove is not to decide about the rest.
+                judged = rows.draw(base, judge_key, scales, pool, robust=True)
                 if optimizer == "lm":
-                    fitted = rows.draw(base, fit_key, scales, pool)
+                    fitted = rows.draw(base, fit_key, scales, pool, robust=True)
                 else:  # the paper's points and weights, on no common scale
                     fitted = rows.uniform(fit_key, _paper_points(problem, rows), rows.unscaled(), pool)
-                judged = rows.draw(base, judge_key, scales, pool)
                 head = chosen.start(jnp.asarray(theta), head_key)
                 drawn.append((head, rows.without_data(fitted), rows.without_data(judged)))
             stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in zip(*drawn)]

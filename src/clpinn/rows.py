@@ -165,9 +165,19 @@ class Rows:
         return np.resize(drawn, (count, drawn.shape[1]))  # a region may be a single point
 
     def draw(
-        self, network: Any, key: Array, scales: Mapping[str, Scale], pool: Pool | None = None, growth: int = 1
+        self,
+        network: Any,
+        key: Array,
+        scales: Mapping[str, Scale],
+        pool: Pool | None = None,
+        growth: int = 1,
+        robust: bool = False,
     ) -> dict[str, Batch]:
-        """A batch, `growth` times as large as the usual: of the candidates, those with large residuals more often."""
+        """A batch, `growth` times as large as the usual: of the candidates, those with large residuals more often.
+
+        What is taken more often counts less each time, so that the expected sum of squares is that of the candidates.
+        In a `robust` batch it counts less still, so that the sum is like that of absolute values.
+        """
         draw_key, take_key = jax.random.split(key)
         points = {name: growth * count for name, count in self.points.items()}
         many = {name: CANDIDATES * count for name, count in points.items()}
@@ -179,8 +189,9 @@ class Rows:
             share = UNIFORM_SHARE / len(size) + (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)
             taken = _stratified(share, count, start)
             part = jax.tree.map(lambda array, taken=taken: array[taken], candidates[name])
-            # What is taken often counts less each time: the expected sum of squares is that of the candidates.
             count_as = 1 / np.sqrt(count * share[taken])
+            if robust:
+                count_as = count_as / np.sqrt(len(size) * share[taken])
             batch[name] = eqx.tree_at(lambda b: b.scale, part, part.scale * count_as[:, None])
         return batch
 
