@@ -95,6 +95,8 @@ def test_a_head_that_is_no_better_is_not_used(trained, heads):
     assert not worse.used.any() and worse.network(Hard(), trained, 0) is trained
     assert "the base stays" in worse.reason(0) and "1.0e-03 to 2.0e-03" in worse.reason(0)
     assert "The head is used" in heads.reason(0)
+    little = dataclasses.replace(heads, error_before=np.full(3, 1.0), error_after=np.array([0.79, 0.81, 1.0]))
+    assert little.used.tolist() == [True, False, False]
 
 
 def test_a_network_in_single_precision_gets_heads_of_its_own_kind(trained):

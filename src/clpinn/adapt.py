@@ -43,6 +43,8 @@ DAMPINGS = np.array([0.01, 0.1, 1.0, 10.0])
 """What is tried at each step, relative to the damping of the step before."""
 JUDGING_DAMPING = 1e-8
 """The same, for the estimate of the error that is left."""
+MARGIN = 0.8
+"""What the estimated error must fall to, relative to the base's: an estimate errs, too."""
 ADAM_STEPS, ADAM_RATE = 500, 1e-3
 """The paper's number of steps; it does not state the learning rate."""
 
@@ -202,7 +204,7 @@ class Heads(eqx.Module):
     Losses are mean squares of scaled residuals at points that the head was not fitted to. The error that is left is
     estimated there too: the linearised equations are solved for the change of the head that would remove the
     residuals, and the outputs' change, relative to the outputs, is the estimate; for the base it is the change from the
-    base to there. A head is used where both its loss and its estimate are below the base's.
+    base to there. A head is used where its loss is below the base's, and its estimate well below (`MARGIN`).
     """
 
     thetas: Points
@@ -236,14 +238,14 @@ class Heads(eqx.Module):
 
     @property
     def used(self) -> np.ndarray:
-        return (self.loss_after < self.loss_before) & (self.error_after < self.error_before)
+        return (self.loss_after < self.loss_before) & (self.error_after < MARGIN * self.error_before)
 
     def reason(self, i: int) -> str:
         """Why the head of a theta is used, or not."""
         losses = f"the physics loss goes from {self.loss_before[i]:.1e} to {self.loss_after[i]:.1e}"
         errors = f"the estimated error from {self.error_before[i]:.1e} to {self.error_after[i]:.1e}"
         verdict = "The head is used" if self.used[i] else "The head is not used, the base stays"
-        return f"{verdict}: on points of their own {losses}, {errors}."
+        return f"{verdict}: on points of their own {losses}, {errors}, which must fall by a fifth."
 
     def network(self, problem: Problem, base: Any, i: int, always: bool = False) -> Any:
         """The base with the head of a theta, or the base alone where that is not used (unless `always`)."""
