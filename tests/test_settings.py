@@ -1,4 +1,6 @@
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +107,11 @@ def test_bad_method_and_budget():
     for budget in (0, -1, float("nan")):
         with pytest.raises(SettingsError, match="above zero"):
             scaled(paper(cl.problems.Burgers(), "acr"), budget)
+
+
+def test_the_settings_of_the_docs_exist():
+    pages = [*Path("docs").glob("*.md"), Path("README.md")]
+    found = {text for page in pages for text in re.findall(r"--set ([\w.]+=\w+(?:\.\d+)?)", page.read_text())}
+    assert len(found) > 10
+    for assignment in found:
+        override(paper(load_problem("burgers"), "acr2"), [assignment])
