@@ -421,30 +421,30 @@ def test_adapting_a_run(tmp_path):
     settings = override(cl.natural(Decay()), size)
     surrogate = cl.run(Decay(), settings, tmp_path / "run", name="tests/small.py:Decay").surrogate
     before = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(surrogate.network)]
-    sharper = surrogate.adapt(k=1.9)
+    sharper = surrogate.adapt(k=0.6)
     assert sharper.heads is not None and surrogate.heads is None
     assert [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(sharper.network)] == before
     t = np.linspace(0, 1, 20)
-    errors = [np.abs(one(x=0.5, t=t, k=1.9)["u"] - np.exp(-1.9 * t)).max() for one in (surrogate, sharper)]
+    errors = [np.abs(one(x=0.5, t=t, k=0.6)["u"] - np.exp(-0.6 * t)).max() for one in (surrogate, sharper)]
     assert sharper.heads.used[0] and errors[1] < 0.5 * errors[0]
     assert np.array_equal(sharper(x=0.5, t=t, k=1.2)["u"], surrogate(x=0.5, t=t, k=1.2)["u"])
     sharper.save(tmp_path / "sharper.clpinn")
     loaded = cl.load(tmp_path / "sharper.clpinn", Decay())
-    assert np.array_equal(loaded(x=0.5, t=t, k=1.9)["u"], sharper(x=0.5, t=t, k=1.9)["u"])
+    assert np.array_equal(loaded(x=0.5, t=t, k=0.6)["u"], sharper(x=0.5, t=t, k=0.6)["u"])
     with pytest.raises(cl.DomainError, match="No value for 'k'"):
         surrogate.adapt()
     with pytest.raises(cl.DomainError, match="outside"):
         surrogate.adapt(k=100.0)
 
     command = [sys.executable, "-m", "clpinn", "adapt", str(tmp_path / "run")]
-    done = subprocess.run([*command, "k=1.9,0.6", "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, "k=0.6,1.9", "--json"], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    assert [row["k"] for row in found["thetas"]] == [1.9, 0.6]
+    assert [row["k"] for row in found["thetas"]] == [0.6, 1.9]
     assert found["thetas"][0]["used"]
     for row in found["thetas"]:
         better = row["rel_l2_after"]["u"] < row["rel_l2_before"]["u"]
         assert better == row["used"] and ("is used" if better else "the base stays") in row["reason"]
-    assert cl.load(found["file"], Decay()).heads.thetas.tolist() == [[1.9], [0.6]]
+    assert cl.load(found["file"], Decay()).heads.thetas.tolist() == [[0.6], [1.9]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "--unseen" in done.stderr
 

@@ -6,7 +6,7 @@ function tanh(x) {
   if (x > 19.9) return 1;
   if (x < -19.9) return -1;
   const i = (x * 32 + 640.5) | 0, d = x - (i - 640) / 32, s = d * d;
-  const y = TANH[i], z = d * (1 - s * (1 / 3 - s * (2 / 15)));
+  const y = TANH[i], z = d * (1 - s * (1 / 3 - s * (2 / 15 - s * (17 / 315))));
   return (y + z) / (1 + y * z);
 }
 
