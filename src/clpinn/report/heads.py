@@ -49,7 +49,8 @@ def _scatter(panel: Axes, before: np.ndarray, after: np.ndarray, used: np.ndarra
     panel.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1)
     dots: dict[str, Any] = {"linestyle": "", "marker": ".", "markersize": 5}
     panel.plot(before[used], after[used], color=BLUE, label="head", **dots)
-    panel.plot(before[~used], after[~used], color=GREY, label="base kept", **dots)
+    panel.plot(before[~used], after[~used], color=GREY, label=None if used.all() else "base kept", **dots)
     if low > 0:
         panel.set(xscale="log", yscale="log")
+        panel.tick_params(axis="x", which="minor", labelrotation=60, labelsize=6)
     panel.legend()
