@@ -25,7 +25,7 @@ from clpinn.domain import Points
 from clpinn.errors import ProblemError
 from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architecture, precision
 from clpinn.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
-from clpinn.rows import Batch, Pool, Rows
+from clpinn.rows import Batch, Pool, Rows, with_derivatives
 
 ROWS = 2048
 """Residual rows a head is fitted to, and as many that it is judged by."""
@@ -446,8 +446,7 @@ def _solver(rows: Rows, problem: Problem, way: Way, fit: Fit) -> Callable[..., A
             for name, part in batch.items():
 
                 def one(point: Batch, frozen: Streams, name=name) -> tuple[Array, Array]:
-                    row, pull = jax.vjp(lambda flat: residuals(name, flat, point, frozen), flat)
-                    return row, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(len(row), dtype=row.dtype))
+                    return with_derivatives(lambda flat: residuals(name, flat, point, frozen), flat)
 
                 rows_of, slopes_of = jax.vmap(one)(*part)
                 found.append(rows_of.reshape(-1))

@@ -365,8 +365,7 @@ class Rows:
         for name, part in batch.items():
 
             def one(point: Batch, name=name) -> tuple[Array, Any]:
-                row, pull = jax.vjp(lambda network: self.at(name, network, point), network)
-                return row, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(len(row), dtype=row.dtype))
+                return with_derivatives(lambda network: self.at(name, network, point), network)
 
             rows[name], jacobians[name] = jax.lax.map(one, part, batch_size=min(CHUNK, len(part.x)))
 
@@ -381,6 +380,12 @@ class Rows:
             for name, square in squares.items()
         }
         return rows, jacobians, balance
+
+
+def with_derivatives(residuals: Callable[[Any], Array], parameters: Any) -> tuple[Float[Array, " residuals"], Any]:
+    """The residuals at one point and their derivatives: a tree like `parameters`, residuals before each shape."""
+    row, pull = jax.vjp(residuals, parameters)
+    return row, jax.vmap(lambda unit: pull(unit)[0])(jnp.eye(len(row), dtype=row.dtype))
 
 
 def _stratified(shares: np.ndarray, count: int, offsets: float | np.ndarray) -> np.ndarray:
