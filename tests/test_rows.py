@@ -598,3 +598,101 @@ def test_any_number_of_parameters(count):
     size = scales["interior"].at(problem.parameters, problem.parameters.sample(50, jax.random.key(2)))
     assert size.shape == (50, 1) and 0.1 < size.min() <= size.max() < 1e3
     assert len(scales["interior"].coefficients) == 1 + count + count * (count + 1) // 2
+
+
+class Chained(cl.Problem):
+    """v' = 1e6 u: nothing but u says how large v is."""
+
+    coordinates = cl.Box(x=(-1, 1))
+    outputs = ("u", "v")
+    conditions = (cl.Condition("start", lambda d: d.v, on=cl.at(x=-1), points=1),)
+
+    def residual(self, d):
+        return {"first": d.u_x + d.u, "second": d.v_x - 1e6 * d.u}
+
+
+def test_an_output_is_made_as_large_as_its_equation_asks():
+    problem = Chained()
+    network, found = tiny(problem), Rows(problem, 20, jnp.float64)
+    factors = found.amplitudes(network, jax.random.key(0))
+    assert factors[0] == 1 and 1e4 < factors[1] < 1e7
+    amplified = eqx.tree_at(lambda n: n.output.amplitude, network, network.output.amplitude * factors)
+    np.testing.assert_allclose(found.amplitudes(amplified, jax.random.key(0)), 1, rtol=0.2)
+
+
+# Causality --------------------------------------------------------------------------------------------------
+
+
+class Timed(cl.Problem):
+    coordinates = cl.Box(x=(0, 1), t=(0, 2))
+
+    def residual(self, d):
+        return d.u_t
+
+
+def held(*regions) -> cl.Problem:
+    problem = Timed()
+    problem.conditions = tuple(cl.Condition(f"{i}", lambda d: d.u, on=on, points=8) for i, on in enumerate(regions))
+    return problem
+
+
+@pytest.mark.parametrize(
+    "regions, flow",
+    [
+        ([], (1, 1.0)),
+        ([cl.at(t=0)], (1, 1.0)),
+        ([cl.at(t=0), cl.boundary("x")], (1, 1.0)),
+        ([cl.at(t=2)], (1, -1.0)),
+        ([cl.at(t=0), cl.at(t=2)], None),
+        ([cl.boundary("x", "t")], None),
+    ],
+)
+def test_time_runs_away_from_the_end_that_is_held(regions, flow):
+    assert rows_module.flow(held(*regions)) == flow
+
+
+def test_time_that_is_periodic_or_missing_does_not_run():
+    assert rows_module.flow(Waves()) == (1, 1.0)
+    problem = Timed()
+    problem.coordinates = cl.Box(x=(0, 1), t=cl.periodic(0, 2))
+    assert rows_module.flow(problem) is None and rows_module.flow(Chained()) is None
+
+
+def test_causal_weights_fall_with_the_residuals_before():
+    """w = 1 / (1 + 1e5 L), where L is the part of the mean square at earlier times."""
+    times, squares = np.array([1.5, 0.5, 1.0]), np.array([[4e-5], [1e-5], [2e-5]])
+    for region, expected in (
+        (cl.at(t=0), {0.0: 1, 0.5: 1 / 2, 0.75: 1 / 3, 1.0: 1 / 4, 1.5: 1 / 8, 2.0: 1 / 8}),
+        (cl.at(t=2), {2.0: 1, 1.5: 1 / 5, 1.0: 1 / 7, 0.5: 1 / 8, 0.0: 1 / 8}),
+    ):
+        found = Rows(held(region), 8, jnp.float64)
+        batch = {"interior": Batch(np.stack([0 * times, times], axis=1), np.zeros((3, 0)), np.ones((3, 1)))}
+        weights = found.causal(batch, {"interior": np.sqrt(squares)})
+        asked = np.array([[0.3, time] for time in expected])
+        np.testing.assert_allclose(weights(asked), list(expected.values()), rtol=1e-12)
+
+
+def test_a_causal_batch_has_the_weighted_mean_square():
+    """Over many draws the sum of squares is that of all candidates, each with its weight."""
+
+    class Late(cl.Problem):
+        coordinates = cl.Box(t=(0, 1))
+
+        def residual(self, d, t):
+            return 0 * d.u + jnp.where(t > 0.5, 0.01 * t, 0.0)
+
+    problem = Late()
+    network, found = tiny(problem), Rows(problem, 512, jnp.float64)
+    scales, square = found.unscaled(), 7 / 24 * 1e-4
+    for causal, expected in ((True, np.log1p(1e5 * square) / 1e5), (False, square)):  # dL / (1 + 1e5 L), or dL
+        drawn = [found.draw(network, jax.random.key(seed), scales, causal=causal) for seed in range(20)]
+        sums = [found.value(network, batch)[0] for batch in drawn]
+        assert np.mean(sums) == pytest.approx(expected, rel=0.05)
+        early = np.mean([np.mean(batch["interior"].x < 0.5) for batch in drawn])
+        assert (early > 0.3) == causal  # rows go where they count
+
+
+def test_a_validation_residual_counts_at_most_as_its_terms():
+    found = Rows(held(cl.at(t=0)), 8, jnp.float64)
+    rows = {"interior": np.sqrt([[0.5 / 2], [100.0]]), "0": np.sqrt([[0.25 / 4]] * 4)}
+    assert found.capped(rows) == pytest.approx((0.5 + 1) / 2 + 0.25)

@@ -493,6 +493,14 @@ def test_outputs_and_conditions_of_very_different_size_are_all_learned(tmp_path)
     assert metrics["outputs"]["u"]["rel_l2_macro"] < 0.005 and metrics["outputs"]["w"]["rel_l2_macro"] < 0.01
 
 
+def test_a_path_that_leaves_the_solution_early_is_not_taken(tmp_path):
+    """Without causal weights prey grows without predators: errors of 1.5 and 1 after as many steps."""
+    problem = load_problem("examples/predator_prey.py:PredatorPrey")
+    size = ["network.width=14", "network.depth=3", "natural.rows=400", "steps=120"]
+    outputs = run(problem, override(natural(problem), size), tmp_path).metrics["outputs"]
+    assert all(error["rel_l2_macro"] < 0.02 for error in outputs.values())
+
+
 @pytest.mark.parametrize("size", [1e6, 0.0])
 def test_an_output_of_any_size_is_learned_beside_another(tmp_path, size):
     """u of size 1, w of size 1e6 or zero: nothing but the equations says so."""

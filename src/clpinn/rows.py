@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
-from clpinn.domain import Box, Points, generator
+from clpinn.domain import At, Boundary, Box, Points, generator
 from clpinn.loss import measured_rows, terms
 from clpinn.networks import FNN, build
 from clpinn.problem import Condition, Data, Problem, magnitudes, values
@@ -37,6 +37,8 @@ SCALE_TASKS, SCALE_POINTS = 64, 64
 """Thetas and points an estimate of the residuals' scale is made of."""
 SCALE_RANGE, SCALE_FLOOR = 1e-3, 1e-6
 """A task is never counted as smaller than this, relative to the largest; nothing ever is, relative to what it was."""
+CAUSALITY = 1e5
+"""How fast a row loses weight with the mean square of the scaled residuals before its time."""
 BALANCE_RANGE = 1e-12
 """The smallest mean square of a residual's derivatives that is balanced, relative to the largest."""
 CHUNK = 256
@@ -89,6 +91,10 @@ class Linearised(NamedTuple):
     """The factors, by term."""
 
 
+def _ones(points: Points) -> Float[np.ndarray, " points"]:
+    return np.ones(len(points))
+
+
 class Rows:
     """Residual rows of one problem: batches, their values and their Jacobian, over all JAX devices."""
 
@@ -97,6 +103,7 @@ class Rows:
         self._functions, self._weights = terms(problem)
         self._data = measured_rows(problem)
         self._conditions = {c.name: c for c in problem.conditions if isinstance(c, Condition)}
+        self._flow = flow(problem)
         self._mesh = Mesh(np.array(jax.devices()), ("rows",))
         x, theta = np.zeros(len(problem.coordinates)), np.zeros(len(problem.parameters))
         shape = build(FNN, problem, 1, 1, jax.random.key(0))  # stands in for a network where only names are asked for
@@ -172,28 +179,52 @@ class Rows:
         pool: Pool | None = None,
         growth: int = 1,
         robust: bool = False,
+        causal: bool = False,
     ) -> dict[str, Batch]:
         """A batch, `growth` times as large as the usual: of the candidates, those with large residuals more often.
 
         What is taken more often counts less each time, so that the expected sum of squares is that of the candidates.
-        In a `robust` batch it counts less still, so that the sum is like that of absolute values.
+        In a `robust` batch it counts less still, so that the sum is like that of absolute values. In a `causal` one
+        rows count less the larger the residuals before their time are (see `causal`).
         """
         draw_key, take_key = jax.random.split(key)
         points = {name: growth * count for name, count in self.points.items()}
         many = {name: CANDIDATES * count for name, count in points.items()}
         candidates = self.uniform(draw_key, many, scales, pool, EDGE_SHARE)
-        found = jax.tree.map(np.asarray, self._residuals(network, candidates))
+        found = self.residuals(network, candidates)
+        weigh = self.causal(candidates, found) if causal else _ones
         batch = {}
         for (name, count), start in zip(points.items(), generator(take_key).random(len(points)), strict=True):
-            size = np.nan_to_num(np.linalg.norm(found[name], axis=1), posinf=0.0)
-            share = UNIFORM_SHARE / len(size) + (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)
+            weight = (_ones if name in self._data else weigh)(candidates[name].x)
+            size = np.nan_to_num(np.linalg.norm(found[name], axis=1), posinf=0.0) * np.sqrt(weight)
+            share = UNIFORM_SHARE * weight / weight.sum()
+            share += (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)
             taken = _stratified(share, count, start)
             part = jax.tree.map(lambda array, taken=taken: array[taken], candidates[name])
-            count_as = 1 / np.sqrt(count * share[taken])
+            count_as = np.sqrt(weight[taken] / (count * share[taken]))
             if robust:
                 count_as = count_as / np.sqrt(len(size) * share[taken])
             batch[name] = eqx.tree_at(lambda b: b.scale, part, part.scale * count_as[:, None])
         return batch
+
+    def causal(self, batch: Mapping[str, Batch], found: Mapping[str, np.ndarray]) -> Callable[[Points], np.ndarray]:
+        """Weights of points by their time, where the residuals of a batch are `found`: one over one plus a multiple of
+        the mean square before them. So a solution is found from its start on: residuals alone are small, too, on a
+        path that left it early (Wang, Sankaran and Perdikaris 2022, there with an exponential). Once all residuals are
+        small the weights are one. Without time they always are.
+        """
+        if self._flow is None:
+            return _ones
+        axis, sign = self._flow
+        times = sign * np.asarray(batch["interior"].x)[:, axis]
+        order = np.argsort(times, kind="stable")
+        squares = np.sum(np.nan_to_num(found["interior"], posinf=1.0, neginf=1.0) ** 2, axis=1)
+        before = np.cumsum(squares[order])
+
+        def weights(points: Points) -> np.ndarray:
+            return 1 / (1 + CAUSALITY * np.interp(sign * points[:, axis], times[order], before, left=0.0))
+
+        return weights
 
     # The common scale --------------------------------------------------------------------------------------------
 
@@ -205,11 +236,18 @@ class Rows:
             for name, names in self._names.items()
         }
 
-    def scales(self, network: Any, key: Array, before: Mapping[str, Scale] | None = None) -> dict[str, Scale]:
+    def scales(
+        self,
+        network: Any,
+        key: Array,
+        before: Mapping[str, Scale] | None = None,
+        weigh: Callable[[Points], np.ndarray] = _ones,
+    ) -> dict[str, Scale]:
         """The size of the terms of all residuals as the network has them now, measured inside the domain.
 
         That of a condition is, too: u = 0 on the boundary is to be judged by how large u is elsewhere. `before` are
-        the scales until now.
+        the scales until now. `weigh` gives the points' weights: what a network says of times that it has not come to
+        is no measure of anything.
         """
         before = before or self.unscaled()
         theta_key, point_key = jax.random.split(key)
@@ -219,7 +257,7 @@ class Rows:
         inside = self._positions("interior", point_key, tasks * SCALE_POINTS)
         found = {}
         for name, names in self._names.items():
-            sizes = self._sizes(name, network, inside, thetas)
+            sizes = self._sizes(name, network, inside, thetas, weigh)
             size = np.stack([sum(sizes[key].values()) for key in names], axis=1)
             high = size.max(axis=0)
             largest = np.maximum(high, before[name].largest)
@@ -233,30 +271,43 @@ class Rows:
         """What the outputs of a fresh network are to be multiplied by to be as large as their equations ask.
 
         Where u'' = 1e6 meets a network of size one, that is some 1e6: sources over the terms with outputs, the largest
-        of all residuals. A solution is rougher than a fresh network, which lets it look too large: a tenth of it is
-        taken. Nothing is made smaller, as what starts small may grow.
+        of all residuals. Where v' = 1e6 u does, v is to be as large as its equation's other terms, the least of all
+        equations that it is in. A solution is rougher than a fresh network, which lets it look too large: a tenth of it
+        is taken. Nothing is made smaller, as what starts small may grow.
         """
-        found = dict.fromkeys(self.problem.outputs, 1.0)
+        sources, others = (dict.fromkeys(self.problem.outputs, start) for start in (0.0, math.inf))
         for name in [name for name in self._functions if name not in self._data]:
             theta_key, point_key, key = jax.random.split(key, 3)
             thetas = self.problem.parameters.sample(SCALE_TASKS, theta_key, "uniform")
             here = self._positions(name, point_key, SCALE_TASKS * SCALE_POINTS)
             for parts in self._sizes(name, network, here, thetas).values():
-                source = float(np.median(parts.pop("")))
-                present = {output: float(np.median(part)) for output, part in parts.items() if np.median(part) > 0}
-                for output in present:
-                    found[output] = max(found[output], 0.1 * source / sum(present.values()))
-        return np.array(list(found.values()))
+                sizes = {output: float(np.median(part)) for output, part in parts.items()}
+                source, total = sizes.pop(""), sum(sizes.values())
+                for output in [output for output, size in sizes.items() if size > 0]:
+                    sources[output] = max(sources[output], source / total)
+                    if name == "interior":  # u = 0 on a boundary tells nothing
+                        others[output] = min(others[output], total / sizes[output])
+        found = [max(sources[output], others[output]) for output in self.problem.outputs]
+        return np.array([max(1.0, 0.1 * size) if math.isfinite(size) else 1.0 for size in found])
 
-    def _sizes(self, name: str, network: Any, x: Points, thetas: Points) -> dict[str, dict[str, np.ndarray]]:
+    def _sizes(
+        self,
+        name: str,
+        network: Any,
+        x: Points,
+        thetas: Points,
+        weigh: Callable[[Points], np.ndarray] = _ones,
+    ) -> dict[str, dict[str, np.ndarray]]:
         """Root mean squares of the parts of a term's residuals, by residual and output, of each theta."""
         theta = np.repeat(thetas, len(x) // len(thetas), axis=0)
+        weight = weigh(x).reshape(len(thetas), -1)
         found = self._magnitudes[name](network, jnp.asarray(x, self.dtype), jnp.asarray(theta, self.dtype))
 
         def mean(part: Array) -> np.ndarray:
             square = np.asarray(part, float).reshape(len(thetas), -1) ** 2
             known = np.isfinite(square)  # a condition need not be defined inside the domain
-            return np.sqrt(np.sum(square, axis=1, where=known) / np.maximum(known.sum(axis=1), 1))
+            total = np.sum(weight, axis=1, where=known)
+            return np.sqrt(np.sum(weight * square, axis=1, where=known) / np.where(total > 0, total, 1.0))
 
         return jax.tree.map(mean, found)
 
@@ -284,6 +335,14 @@ class Rows:
         """The sum of squares of a batch, and by residual name."""
         named = {key: float(part) for key, part in self._values(network, dict(batch)).items()}
         return sum(named.values()), named
+
+    def residuals(self, network: Any, batch: Mapping[str, Batch]) -> dict[str, Float[np.ndarray, "points residuals"]]:
+        """The scaled residuals of each term."""
+        return jax.tree.map(np.asarray, self._residuals(network, dict(batch)))
+
+    def capped(self, found: Mapping[str, np.ndarray]) -> float:
+        """The sum of squares of residuals of an even batch, each at most that of a residual as large as its terms."""
+        return float(sum(np.sum(np.minimum(f**2, self._weights[name] / len(f))) for name, f in found.items()))
 
     def jacobian(self, network: Any, batch: Mapping[str, Batch]) -> Linearised:
         """All rows of a batch and their derivatives, balanced.
@@ -380,6 +439,24 @@ class Rows:
             for name, square in squares.items()
         }
         return rows, jacobians, balance
+
+
+def flow(problem: Problem) -> tuple[int, float] | None:
+    """Which coordinate time is, and its sign: it runs away from the end that a condition holds, forwards by default.
+
+    Time is called t. None where there is none, it is periodic, or conditions hold both ends.
+    """
+    if "t" not in problem.coordinates.names or problem.coordinates["t"].scale == "periodic":
+        return None
+    axis, ends = problem.coordinates["t"], set()
+    for condition in problem.conditions:
+        if isinstance(condition, Condition):
+            on = condition.on
+            ends |= {axis.low, axis.high} if isinstance(on, Boundary) and "t" in on.names else set()
+            ends |= {dict(on.fixed).get("t")} if isinstance(on, At) else set()
+    if {axis.low, axis.high} <= ends:
+        return None
+    return problem.coordinates.names.index("t"), -1.0 if axis.high in ends else 1.0
 
 
 def with_derivatives(residuals: Callable[[Any], Array], parameters: Any) -> tuple[Float[Array, " residuals"], Any]:

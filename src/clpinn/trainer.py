@@ -363,8 +363,10 @@ class Trainer:
         assert self.rows is not None
         if not _has_amplitudes(state.network):
             return state
-        factor = jnp.asarray(self.rows.amplitudes(state.network, self._validation_key), self.dtype)
-        network = eqx.tree_at(lambda n: n.output.amplitude, state.network, replace_fn=lambda before: before * factor)
+        network = state.network
+        for _ in range(1 + len(self.problem.outputs)):  # one output's amplitude may ask for another's
+            factor = jnp.asarray(self.rows.amplitudes(network, self._validation_key), self.dtype)
+            network = eqx.tree_at(lambda n: n.output.amplitude, network, replace_fn=lambda before, f=factor: before * f)
         return replace(state, network=network)
 
     def _rescaled(self, state: State) -> State:
@@ -395,11 +397,20 @@ class Trainer:
         """The state with new scales and a new validation loss: over the whole box, on points of its own."""
         assert self.rows is not None
         optimizer, scales = state.natural
+        rows, network = self.rows, state.network
+        points = dict.fromkeys(rows.points, rows.even(VALIDATION_POINTS))
+
+        def found(scales: Any) -> tuple[Any, Any]:
+            batch = rows.uniform(self._validation_key, points, scales, self._validation_pool)
+            return batch, rows.residuals(network, batch)
+
         with self.timing.measure("validation"):
-            scales = self.rows.scales(state.network, jax.random.fold_in(self._validation_key, state.step), scales)
-            points = dict.fromkeys(self.rows.points, self.rows.even(VALIDATION_POINTS))
-            batch = self.rows.uniform(self._validation_key, points, scales, self._validation_pool)
-            validation = self.rows.value(state.network, batch)[0]
+            key = jax.random.fold_in(self._validation_key, state.step)
+            if math.isfinite(state.validation):  # otherwise there are no scales yet
+                scales = rows.scales(network, key, scales, rows.causal(*found(scales)))
+            else:
+                scales = rows.scales(network, key, scales)
+            validation = rows.capped(found(scales)[1])
         # A batch's own value cannot tell whether the step went too far for all the other rows; this can.
         worse = validation > 2 * state.validation
         limit = max(state.limit / 2, SHORTEST) if worse else min(1.2 * state.limit, 1.0)
@@ -571,7 +582,7 @@ class _Batches:
         self.named: dict[str, float] = {}
 
     def draw(self, network: Any, key: jax.Array, scales: Any, growth: int) -> None:
-        self.batch = self.rows.draw(network, key, scales, self.pool, growth)
+        self.batch = self.rows.draw(network, key, scales, self.pool, growth, causal=True)
 
     def value(self, parameters: Any) -> float:
         return self.rows.value(parameters, self.batch)[0]
