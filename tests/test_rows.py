@@ -667,7 +667,7 @@ def test_causal_weights_fall_with_the_residuals_before():
     ):
         found = Rows(held(region), 8, jnp.float64)
         batch = {"interior": Batch(np.stack([0 * times, times], axis=1), np.zeros((3, 0)), np.ones((3, 1)))}
-        weights = found.causal(batch, {"interior": np.sqrt(squares)})
+        weights = found.causal(batch, {"interior": np.sqrt(squares)}, 1e5)
         asked = np.array([[0.3, time] for time in expected])
         np.testing.assert_allclose(weights(asked), list(expected.values()), rtol=1e-12)
 
@@ -684,12 +684,12 @@ def test_a_causal_batch_has_the_weighted_mean_square():
     problem = Late()
     network, found = tiny(problem), Rows(problem, 512, jnp.float64)
     scales, square = found.unscaled(), 7 / 24 * 1e-4
-    for causal, expected in ((True, np.log1p(1e5 * square) / 1e5), (False, square)):  # dL / (1 + 1e5 L), or dL
-        drawn = [found.draw(network, jax.random.key(seed), scales, causal=causal) for seed in range(20)]
+    for causality, expected in ((1e5, np.log1p(1e5 * square) / 1e5), (0, square)):  # dL / (1 + 1e5 L), or dL
+        drawn = [found.draw(network, jax.random.key(seed), scales, causality=causality) for seed in range(20)]
         sums = [found.value(network, batch)[0] for batch in drawn]
         assert np.mean(sums) == pytest.approx(expected, rel=0.05)
         early = np.mean([np.mean(batch["interior"].x < 0.5) for batch in drawn])
-        assert (early > 0.3) == causal  # rows go where they count
+        assert (early > 0.3) == (causality > 0)  # rows go where they count
 
 
 def test_a_validation_residual_counts_at_most_as_its_terms():

@@ -37,8 +37,6 @@ SCALE_TASKS, SCALE_POINTS = 64, 64
 """Thetas and points an estimate of the residuals' scale is made of."""
 SCALE_RANGE, SCALE_FLOOR = 1e-3, 1e-6
 """A task is never counted as smaller than this, relative to the largest; nothing ever is, relative to what it was."""
-CAUSALITY = 1e5
-"""How fast a row loses weight with the mean square of the scaled residuals before its time."""
 BALANCE_RANGE = 1e-12
 """The smallest mean square of a residual's derivatives that is balanced, relative to the largest."""
 CHUNK = 256
@@ -179,20 +177,20 @@ class Rows:
         pool: Pool | None = None,
         growth: int = 1,
         robust: bool = False,
-        causal: bool = False,
+        causality: float = 0.0,
     ) -> dict[str, Batch]:
         """A batch, `growth` times as large as the usual: of the candidates, those with large residuals more often.
 
         What is taken more often counts less each time, so that the expected sum of squares is that of the candidates.
-        In a `robust` batch it counts less still, so that the sum is like that of absolute values. In a `causal` one
-        rows count less the larger the residuals before their time are (see `causal`).
+        In a `robust` batch it counts less still, so that the sum is like that of absolute values. With
+        `causality` rows count less the larger the residuals before their time are (see `causal`).
         """
         draw_key, take_key = jax.random.split(key)
         points = {name: growth * count for name, count in self.points.items()}
         many = {name: CANDIDATES * count for name, count in points.items()}
         candidates = self.uniform(draw_key, many, scales, pool, EDGE_SHARE)
         found = self.residuals(network, candidates)
-        weigh = self.causal(candidates, found) if causal else _ones
+        weigh = self.causal(candidates, found, causality)
         batch = {}
         for (name, count), start in zip(points.items(), generator(take_key).random(len(points)), strict=True):
             weight = (_ones if name in self._data else weigh)(candidates[name].x)
@@ -207,13 +205,16 @@ class Rows:
             batch[name] = eqx.tree_at(lambda b: b.scale, part, part.scale * count_as[:, None])
         return batch
 
-    def causal(self, batch: Mapping[str, Batch], found: Mapping[str, np.ndarray]) -> Callable[[Points], np.ndarray]:
-        """Weights of points by their time, where the residuals of a batch are `found`: one over one plus a multiple of
-        the mean square before them. So a solution is found from its start on: residuals alone are small, too, on a
-        path that left it early (Wang, Sankaran and Perdikaris 2022, there with an exponential). Once all residuals are
-        small the weights are one. Without time they always are.
+    def causal(
+        self, batch: Mapping[str, Batch], found: Mapping[str, np.ndarray], causality: float
+    ) -> Callable[[Points], np.ndarray]:
+        """Weights of points by their time, where the residuals of a batch are `found`.
+
+        One over one plus `causality` times the mean square before them. So a solution is found from its start on:
+        residuals alone are small, too, on a path that left it early (Wang, Sankaran and Perdikaris 2022, there with an
+        exponential). Once all residuals are small the weights are one. Without time they always are.
         """
-        if self._flow is None:
+        if self._flow is None or causality == 0:
             return _ones
         axis, sign = self._flow
         times = sign * np.asarray(batch["interior"].x)[:, axis]
@@ -222,7 +223,7 @@ class Rows:
         before = np.cumsum(squares[order])
 
         def weights(points: Points) -> np.ndarray:
-            return 1 / (1 + CAUSALITY * np.interp(sign * points[:, axis], times[order], before, left=0.0))
+            return 1 / (1 + causality * np.interp(sign * points[:, axis], times[order], before, left=0.0))
 
         return weights
 

@@ -99,6 +99,8 @@ class NaturalSettings:
     momentum: float = 0.8
     noise: float = 1e-6
     """Damping of a row in proportion to its squared residual: the mean of it, relative as damping is."""
+    causality: float = 1e5
+    """How fast a row loses weight with the mean square of the scaled residuals before its time; 0 for not at all."""
     last_step: float = 0.02
     """The longest step allowed falls from 1 to this over a run with bounds."""
 

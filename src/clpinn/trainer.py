@@ -225,10 +225,10 @@ class Trainer:
                 "Decay and freezing (acr2-full) belong to Adam and L-BFGS, and natural has neither. Use "
                 "optimizer=adam-lbfgs, or acr2."
             )
-        if natural.rows < 1 or not 0 < natural.last_step <= 1:
+        if natural.rows < 1 or not 0 < natural.last_step <= 1 or not natural.causality >= 0:
             raise SettingsError(
-                f"natural.rows must be at least 1 and natural.last_step above 0 and at most 1, but got {natural.rows} "
-                f"and {natural.last_step}."
+                "natural.rows must be at least 1, natural.last_step above 0 and at most 1, and natural.causality at "
+                f"least 0, but got {natural.rows}, {natural.last_step} and {natural.causality}."
             )
 
     def _optimizer_states(self, network: Any) -> dict[str, Any]:
@@ -350,7 +350,7 @@ class Trainer:
         optimizer, scales = state.natural
         # Other batches after a failure: the old one would fail again.
         key = jax.random.fold_in(jax.random.fold_in(self._batch_key, state.recoveries), state.step)
-        objective.draw(state.network, key, scales, state.growth)
+        objective.draw(state.network, key, scales, state.growth, self.settings.natural.causality)
         largest = state.rate * min(state.limit, self.settings.natural.last_step ** np.interp(done, *FALL))
         network, optimizer, met = self.natural.step(objective, state.network, optimizer, largest)
         if math.isfinite(float(met.value)):
@@ -407,7 +407,8 @@ class Trainer:
         with self.timing.measure("validation"):
             key = jax.random.fold_in(self._validation_key, state.step)
             if math.isfinite(state.validation):  # otherwise there are no scales yet
-                scales = rows.scales(network, key, scales, rows.causal(*found(scales)))
+                weigh = rows.causal(*found(scales), self.settings.natural.causality)
+                scales = rows.scales(network, key, scales, weigh)
             else:
                 scales = rows.scales(network, key, scales)
             validation = rows.capped(found(scales)[1])
@@ -581,8 +582,8 @@ class _Batches:
         self.rows, self.pool = rows, pool
         self.named: dict[str, float] = {}
 
-    def draw(self, network: Any, key: jax.Array, scales: Any, growth: int) -> None:
-        self.batch = self.rows.draw(network, key, scales, self.pool, growth, causal=True)
+    def draw(self, network: Any, key: jax.Array, scales: Any, growth: int, causality: float) -> None:
+        self.batch = self.rows.draw(network, key, scales, self.pool, growth, causality=causality)
 
     def value(self, parameters: Any) -> float:
         return self.rows.value(parameters, self.batch)[0]
