@@ -193,7 +193,7 @@ class Rows:
         weigh = self.causal(candidates, found, causality)
         batch = {}
         for (name, count), start in zip(points.items(), generator(take_key).random(len(points)), strict=True):
-            weight = (_ones if name in self._data else weigh)(candidates[name].x)
+            weight = (_ones if name in self._data else weigh)(np.asarray(candidates[name].x))
             size = np.nan_to_num(np.linalg.norm(found[name], axis=1), posinf=0.0) * np.sqrt(weight)
             share = UNIFORM_SHARE * weight / weight.sum()
             share += (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)

@@ -1,0 +1,76 @@
+"""Errors of the default settings on problems as users write them, and without causality.
+
+    python benchmarks/breadth.py [PROBLEM ...] [--seconds 60] [--kept] [--out docs/breadth.md]
+
+The problems are those of benchmarks/user_problems.py and two examples: textbook equations with soft conditions, none
+scaled or otherwise prepared. Each cell is `clpinn train PROBLEM --seed 0 --seconds S`, kept in
+benchmarks/results/breadth with its commit; one that is there is not run again. Seconds are of training, compilation
+included; cores are those that the process may use. Errors are relative L2 over the problem's grid of thetas, the
+largest of its outputs: macro is the mean over thetas, worst the largest. *Without* is `--set natural.causality=0`, on problems
+with a time.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import accuracy
+
+from clpinn.problems import load_problem
+from clpinn.rows import flow
+
+OWN, EXAMPLES = "benchmarks/user_problems.py", "examples"
+PROBLEMS = {
+    name: f"{OWN}:{name}"
+    for name in ("Wave Advection Helmholtz Layer Beam Plate Schrodinger Oscillator VanDerPol Pendulum Epidemic".split())
+} | {
+    "PredatorPrey": f"{EXAMPLES}/predator_prey.py:PredatorPrey",
+    "KuramotoSivashinsky": f"{EXAMPLES}/kuramoto_sivashinsky.py:KuramotoSivashinsky",
+}
+
+
+def errors(cell: dict | None) -> str:
+    if cell is None:
+        return "–"
+    macro, worst = (max(one[key] for one in cell["outputs"].values()) for key in ("rel_l2_macro", "rel_l2_worst"))
+    return f"{macro:.1e} / {worst:.1e}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--kept", action="store_true", help="run nothing, show the cells that are there")
+    parser.add_argument("--out", type=Path, help="write the table to this page, too")
+    arguments = parser.parse_args()
+    lines = [
+        "| problem | what it is | cores | steps | validation loss | macro / worst | without causality |",
+        "|" + "---|" * 7,
+    ]
+    for name in arguments.problems:
+        cells: list[dict | None] = []
+        for overrides in ([], ["natural.causality=0"]):
+            label = "-".join([name, *overrides, f"{arguments.seconds:g}s", "0"])
+            file = accuracy.RESULTS / "breadth" / f"{label}.json"
+            timed = flow(load_problem(PROBLEMS[name])) is not None
+            if file.exists() or not (arguments.kept or (overrides and not timed)):
+                folder = Path("runs/breadth") / label
+                found = accuracy.cell(file, folder, PROBLEMS[name], 0, arguments.seconds, "free", overrides)
+                cells.append(found)
+            else:
+                cells.append(None)
+        first = cells[0]
+        if first is None:
+            continue
+        about = (type(load_problem(PROBLEMS[name])).__doc__ or "").split("\n")[0].rstrip(".")
+        run = f"{first['cores']} | {first['steps']} | {first['validation']:.1e}"
+        lines.append(f"| {name} | {about} | {run} | {errors(first)} | {errors(cells[1])} |")
+        print(json.dumps({name: [errors(cell) for cell in cells]}), flush=True)
+    print("\n".join(lines))
+    if arguments.out:
+        about = "\n\n".join(__doc__.split("\n\n")[2:]).strip()
+        arguments.out.write_text("\n".join(["# Breadth", "", about, "", *lines, ""]))
+
+
+if __name__ == "__main__":
+    main()
