@@ -6,8 +6,8 @@ The problems are those of benchmarks/user_problems.py and two examples: textbook
 scaled or otherwise prepared. Each cell is `clpinn train PROBLEM --seed 0 --seconds S`, kept in
 benchmarks/results/breadth with its commit; one that is there is not run again. Seconds are of training, compilation
 included; cores are those that the process may use. Errors are relative L2 over the problem's grid of thetas, the
-largest of its outputs: macro is the mean over thetas, worst the largest. *Without* is `--set natural.causality=0`, on problems
-with a time.
+largest of its outputs: macro is the mean over thetas, worst the largest. *Without* is `--set natural.causality=0`, on
+problems with a time.
 """
 
 import argparse
