@@ -27,7 +27,7 @@ from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architec
 from clpinn.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
 from clpinn.rows import Batch, Pool, Rows, with_derivatives
 
-ROWS = 2048
+ROWS = 1024
 """Residual rows a head is fitted to, and as many that it is judged by."""
 TOGETHER = 8
 """Thetas in one computation, where memory allows it."""
