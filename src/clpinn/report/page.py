@@ -35,7 +35,11 @@ HEADINGS = {
     "errors": ("Errors over the parameters", "Relative L2 error against the reference, at every candidate theta."),
     "residuals": ("Where the equations hold less well", NOTE),
     "tasks": ("Trained thetas by event", "Dense tasks have all their points, replayed ones a share of them."),
-    "losses": ("Losses", "The validation loss is taken all over the box, on points that were not trained."),
+    "losses": (
+        "Losses",
+        "The validation loss is taken all over the box, on points that were not trained. The loss is that of a step's "
+        "batch; with a time in the problem, late times count less in it at first.",
+    ),
     "streamlines": ("Streamlines", "Of the surrogate and of the reference, over the speed."),
     "heads": (
         "Adapted thetas",
@@ -61,6 +65,7 @@ th:first-child, td:first-child { text-align: left; } tr.paper td { color: var(--
 figure { margin: 0; } figure img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; padding: 6px; }
 figcaption { font-size: 0.85rem; } pre { background: var(--soft); padding: 0.7rem; border-radius: 6px; overflow-x: auto;
   font-size: 0.85rem; } summary { cursor: pointer; color: var(--link); } .note { font-size: 0.9rem; }
+@media (max-width: 40rem) { figure.wide img { max-width: none; width: 42rem; } }
 @media (max-width: 30rem) { th, td { padding: 0.3rem; white-space: normal; } }
 """
 
@@ -212,7 +217,8 @@ def _embedded(figure: Figure, kind: str, words: str, caption: str) -> str:
             content, what = _saved(figure, "png", dpi=120), "png"
     source = f"data:image/{what};base64,{base64.b64encode(content).decode()}"
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f'<figure><img src="{source}" alt="{escape(words)}">{below}</figure>'
+    wide = ' class="wide" tabindex="0"' if kind in PIXELS else ""  # on a phone to be moved, by keys too
+    return f'<figure{wide}><img src="{source}" alt="{escape(words)}">{below}</figure>'
 
 
 def _saved(figure: Figure, form: str, **options: Any) -> bytes:
