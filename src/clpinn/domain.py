@@ -15,7 +15,6 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy.stats import qmc
 
 from clpinn import derivatives
 from clpinn.derivatives import Jet
@@ -211,6 +210,8 @@ class Box:
             raise DomainError(f"A sampler needs at least one point to draw, but got {count}.")
         if len(self) == 0:
             return np.zeros((count, 0))
+        from scipy.stats import qmc  # here, as it takes a second to import
+
         numbers = generator(key)
         if sampler == "sobol":
             engine = qmc.Sobol(len(self), scramble=True, rng=numbers)

@@ -20,11 +20,10 @@ import csv
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import xarray
 from jax import export as jax_export
 from numpy.typing import ArrayLike
 
@@ -32,6 +31,9 @@ from clpinn.errors import ClpinnError
 from clpinn.networks import precision
 from clpinn.surrogate import Surrogate
 from clpinn.translate import onnx_model
+
+if TYPE_CHECKING:
+    import xarray
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 ROWS = 100_000
@@ -60,7 +62,7 @@ def export(
         raise ExportError(_unknown(path, [*FIELDS, *PROGRAMS]))
 
 
-def write_field(field: xarray.Dataset, path: Path | str) -> None:
+def write_field(field: "xarray.Dataset", path: Path | str) -> None:
     """Write a surrogate's field to .nc, .csv or .vtk."""
     path = Path(path)
     if path.suffix not in FIELDS:
@@ -86,14 +88,16 @@ def replacing(path: Path, write: Callable[[Path], Any]) -> None:
 # Fields -----------------------------------------------------------------------------------------------------
 
 
-def _netcdf(field: xarray.Dataset, path: Path) -> None:
+def _netcdf(field: "xarray.Dataset", path: Path) -> None:
     # NetCDF-3 with 64-bit offsets: every reader knows it, and it takes no more than SciPy.
     field.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
 
 
-def _table(field: xarray.Dataset, path: Path) -> None:
+def _table(field: "xarray.Dataset", path: Path) -> None:
     """One row a point, the last dimension running fastest; numbers with all their digits."""
     named = {name: field[name] for name in [*field.coords, *field.data_vars]}
+    import xarray  # here, as it takes long to import
+
     columns = xarray.broadcast(*named.values())
     dims = field[next(iter(field.data_vars))].dims
     flat = [column.transpose(*dims).values for column in columns]
@@ -104,7 +108,7 @@ def _table(field: xarray.Dataset, path: Path) -> None:
             writer.writerows(zip(*(column.flat[start : start + ROWS].tolist() for column in flat), strict=True))
 
 
-def _vtk(field: xarray.Dataset, path: Path) -> None:
+def _vtk(field: "xarray.Dataset", path: Path) -> None:
     """Legacy VTK, binary: a structured grid of points, scalars by output, and the velocity of a flow as a vector."""
     dims = field[next(iter(field.data_vars))].dims
     several = [str(name) for name in dims if name not in _axes(field)]
@@ -144,7 +148,7 @@ def _vtk(field: xarray.Dataset, path: Path) -> None:
             file.write(b"VECTORS velocity double\n" + big_endian(np.stack(parts, axis=1)))
 
 
-def _axes(field: xarray.Dataset) -> list[str]:
+def _axes(field: "xarray.Dataset") -> list[str]:
     """The dimensions of a field that are coordinates of the problem, not parameters."""
     return [str(name) for name in field.attrs["axes"].split()]
 
@@ -162,7 +166,7 @@ def program(surrogate: Surrogate) -> jax_export.Exported:
         return jax_export.export(jax.jit(surrogate.function()), platforms=PLATFORMS)(**columns)
 
 
-FIELDS: dict[str, Callable[[xarray.Dataset, Path], None]] = {".nc": _netcdf, ".csv": _table, ".vtk": _vtk}
+FIELDS: dict[str, Callable[["xarray.Dataset", Path], None]] = {".nc": _netcdf, ".csv": _table, ".vtk": _vtk}
 PROGRAMS: dict[str, Callable[[Surrogate], bytes]] = {
     ".stablehlo": lambda surrogate: bytes(program(surrogate).serialize()),
     ".mlir": lambda surrogate: program(surrogate).mlir_module().encode(),

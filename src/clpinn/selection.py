@@ -15,9 +15,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import cholesky, solve_triangular
 from scipy.spatial.distance import cdist
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import Matern
 from threadpoolctl import threadpool_limits
 
 from clpinn.domain import Box
@@ -278,6 +275,10 @@ def normalised(scores: Losses) -> Losses:
 
 def length_scales(unit: Thetas, scores: Losses) -> Float[np.ndarray, " parameters"]:
     """Length scales of the largest marginal likelihood, for observations in the unit cube."""
+    from sklearn.exceptions import ConvergenceWarning  # here, as scikit-learn takes a second to import
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import Matern
+
     start = np.full(unit.shape[1], LENGTH_SCALE)
     kernel = Matern(start, LENGTH_SCALE_BOUNDS, nu=2.5)  # pyright: ignore[reportArgumentType]  one scale an axis
     regressor = GaussianProcessRegressor(kernel, alpha=NOISE)

@@ -20,13 +20,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
@@ -39,6 +38,9 @@ from clpinn.problem import Identity, Problem, box_point, box_points, named_deriv
 from clpinn.problems import BENCHMARKS
 from clpinn.references import Progress
 from clpinn.trust import NOTE, ResidualNorms, Trust
+
+if TYPE_CHECKING:
+    import xarray
 
 CHUNK = 4096
 """Points evaluated at once by a compiled computation."""
@@ -155,7 +157,7 @@ class Surrogate:
 
     # Fields ------------------------------------------------------------------------------------------------------
 
-    def field(self, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike) -> xarray.Dataset:
+    def field(self, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike) -> "xarray.Dataset":
         """The outputs on a grid, with coordinates, parameters, units and provenance.
 
         Every parameter is given by name; several values give it a dimension. A coordinate may be given, too: a value,
@@ -186,6 +188,8 @@ class Surrogate:
         variables = {name: (axis_dims, column, units.get(name, {})) for name, column in found.items()}
         # Which dimensions are coordinates of the problem, and which are parameters.
         about = {"axes": " ".join(dims[name] for name in problem.coordinates)}
+        import xarray  # here, as it takes long to import
+
         return xarray.Dataset(variables, coords, about | self.provenance())
 
     def _grid(self, count: int | Mapping[str, int] | None, given: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
@@ -247,7 +251,7 @@ class Surrogate:
 
     # Trust -------------------------------------------------------------------------------------------------------
 
-    def trust(self, progress: Progress | None = None, /, **theta: ArrayLike) -> Trust | xarray.Dataset:
+    def trust(self, progress: Progress | None = None, /, **theta: ArrayLike) -> "Trust | xarray.Dataset":
         """How well the equations hold at a theta, beside the whole box; without a theta a map over the candidates.
 
         Several values of a parameter give a map over those. Numbers are norms of residuals on fresh points, relative
@@ -264,7 +268,7 @@ class Surrogate:
         here = norms.at(self.at(grid.points[0]), grid.points[0])
         return Trust(dict(zip(box, grid.points[0].tolist())), here, *self._usual_norms)
 
-    def _map(self, grid: Grid, progress: Progress | None) -> xarray.Dataset:
+    def _map(self, grid: Grid, progress: Progress | None) -> "xarray.Dataset":
         rows = []
         for i, theta in enumerate(grid.points):
             rows.append(self._residual_norms.at(self.at(theta), theta))
@@ -275,6 +279,8 @@ class Surrogate:
         if len(rows[0]) > 1:
             variables |= {f"norm_{name}": np.array([row[name] for row in rows]) for name in rows[0]}
         shaped = {name: (dims, column.reshape(grid.shape)) for name, column in variables.items()}
+        import xarray
+
         return xarray.Dataset(shaped, dict(grid.values), self.provenance() | {"comment": NOTE})
 
     @cached_property

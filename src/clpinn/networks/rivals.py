@@ -15,9 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF
 
 from clpinn.derivatives import concatenate, exp, linear, tanh
 from clpinn.networks.fnn import FNN
@@ -176,6 +173,10 @@ class MetaPINN(eqx.Module):
     @staticmethod
     def fitted(networks: Sequence[StandardPINN], features: Float[np.ndarray, "tasks parameters"]) -> "MetaPINN":
         """The regression of networks on the features of the thetas they were trained at."""
+        from sklearn.exceptions import ConvergenceWarning  # here, as scikit-learn takes a second to import
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import RBF
+
         weights = np.stack([np.asarray(_flat(one.network), float) for one in networks])
         mean = weights.mean(axis=0)
         left, singular, modes = np.linalg.svd(weights - mean, full_matrices=False)
