@@ -1,6 +1,6 @@
 """Adaptation at single thetas, ours and the paper's, and the rival methods beside it.
 
-    python benchmarks/adapt.py [PROBLEM ...] [--part ours|paper|rivals] [--budget 0.02] [--kept] [--out docs/adapt.md]
+    python benchmarks/adapt.py [PROBLEM ...] [--part ours|paper|rivals] [--budget 0.02] [--kept] [--out docs/adapted.md]
 
 ours     the base is a default `clpinn train PROBLEM --seed 0`; a head by Levenberg-Marquardt at every unseen candidate
          (200 of them, drawn at random, for Poisson-Boltzmann). Seconds of a target are those in a batch, and the median
@@ -168,7 +168,8 @@ PARTS = {"ours": ours, "paper": as_in_the_paper, "rivals": rivals}
 
 
 def table(part: str, cells: dict[str, dict]) -> list[str]:
-    """The rows of one part."""
+    """The rows of one part; a base with a share of the paper's steps has that beside its problem."""
+    label = {name: f"{name}, {cell['budget']:.0%}" if "budget" in cell else name for name, cell in cells.items()}
     if part == "rivals":
         lines = ["| problem | method | trainable | step 0 | after 500 | paper: step 0 | after 500 |", "|" + "---|" * 7]
         for name, cell in cells.items():
@@ -177,7 +178,7 @@ def table(part: str, cells: dict[str, dict]) -> list[str]:
                     first, last = RIVALS[name].get(method, (None, None))
                     published = " | ".join("–" if value is None else f"{value:.3g}" for value in (first, last))
                     figures = f"{one['trainable']} | {one['before']:.3g} | {one['after']:.3g}"
-                    lines.append(f"| {name} | {method} | {figures} | {published} |")
+                    lines.append(f"| {label[name]} | {method} | {figures} | {published} |")
         return lines
     titles = ["problem", "targets", "heads used", "improved", "not worse", "before", "after", "reduction"]
     titles += ["of the worst quarter", "s a target", "alone", "compilation"]
@@ -186,7 +187,7 @@ def table(part: str, cells: dict[str, dict]) -> list[str]:
     for name, cell in cells.items():
         improved, reduction, hard = PAPER[name]
         alone = f"{cell['seconds_alone']:.2f}" if "seconds_alone" in cell else "–"
-        parts = [name, *(str(cell[key]) for key in ("targets", "used", "improved", "not_worse"))]
+        parts = [label[name], *(str(cell[key]) for key in ("targets", "used", "improved", "not_worse"))]
         parts += [f"{cell['before']:.2e}", f"{cell['after']:.2e}", f"{cell['reduction']:.0%}"]
         parts += [f"{cell['difficult_reduction']:.0%}", f"{cell['seconds_batch']:.2f}", alone]
         parts += [f"{cell['seconds_compilation']:.0f} s", improved, f"{reduction:.0%}", f"{hard:.0%}"]
@@ -219,7 +220,11 @@ def main() -> None:
         text += [f"## {part}", "", *table(part, cells), ""]
     print("\n".join(text))
     if arguments.out:
-        arguments.out.write_text("# Adaptation, measured\n\n" + "\n".join(text))
+        parts, about = __doc__.split("\n\n")[2:4]
+        about = "\n\n".join(["# Adaptation, measured", "```", parts, "```", about.strip()])
+        arguments.out.write_text(
+            about.replace("```\n\n", "```\n").replace("\n\n```", "\n```") + "\n\n" + "\n".join(text)
+        )
 
 
 if __name__ == "__main__":
