@@ -221,10 +221,8 @@ def main() -> None:
     print("\n".join(text))
     if arguments.out:
         parts, about = __doc__.split("\n\n")[2:4]
-        about = "\n\n".join(["# Adaptation, measured", "```", parts, "```", about.strip()])
-        arguments.out.write_text(
-            about.replace("```\n\n", "```\n").replace("\n\n```", "\n```") + "\n\n" + "\n".join(text)
-        )
+        page = ["# Adaptation, measured", f"```\n{parts}\n```", about.strip(), "\n".join(text)]
+        arguments.out.write_text("\n\n".join(page))
 
 
 if __name__ == "__main__":
