@@ -33,7 +33,7 @@ TOGETHER = 8
 """Thetas in one computation, where memory allows it."""
 MEMORY_SHARE = 0.5
 """Share of the memory that is free that a computation may take."""
-MOST_STEPS, LEAST_PROGRESS = 25, 1e-3
+MOST_STEPS, LEAST_PROGRESS = 20, 1e-3
 """A fit ends after so many steps, or when an accepted one lowers the loss by less than this share."""
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-3, 1e-12, 1e6
 """Relative to the diagonal of JᵀJ."""
@@ -268,7 +268,7 @@ def adapt(
 ) -> Heads:
     """Adaptations of a trained network at these thetas (rows, parameters), in double precision whatever its own.
 
-    `steps` bounds a fit (at most 25 of Levenberg-Marquardt, exactly 500 of Adam, unless given). `together` thetas are
+    `steps` bounds a fit (at most 20 of Levenberg-Marquardt, exactly 500 of Adam, unless given). `together` thetas are
     fitted at once, or fewer where memory does not allow as many.
     """
     thetas = checked_thetas(problem, thetas, forbid_outside=True)
