@@ -288,7 +288,7 @@ def adapt(
         ),
     ] = "head",
     optimizer: Annotated[str, typer.Option(help="lm: Levenberg-Marquardt. adam: Adam steps as in the paper.")] = "lm",
-    steps: Annotated[int | None, typer.Option(help="Steps of a fit. [default: at most 25 of lm, 500 of adam]")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of a fit. [default: at most 20 of lm, 500 of adam]")] = None,
     together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer where memory is short.")] = 8,
     seed: Annotated[int, typer.Option(help="Decides the heads' start and all points.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the surrogate. [default: RUN/adapted.clpinn]")] = None,
