@@ -11,6 +11,8 @@ import clpinn as cl
 
 
 class PredatorPrey(cl.Problem):
+    """Predators and prey (Lotka and Volterra)."""
+
     coordinates = cl.Box(t=(0, 8))
     parameters = cl.Box(growth=(0.8, 1.5), hunting=(0.5, 1.2))
     outputs = ("prey", "predators")
