@@ -692,6 +692,13 @@ def test_a_causal_batch_has_the_weighted_mean_square():
         assert (early > 0.3) == (causality > 0)  # rows go where they count
 
 
+def test_causal_weights_stand_residuals_that_are_not_finite():
+    found = Rows(held(cl.at(t=0)), 8, jnp.float64)
+    batch = {"interior": Batch(np.array([[0.0, 0.5], [0.0, 1.0], [0.0, 1.5]]), np.zeros((3, 0)), np.ones((3, 1)))}
+    weights = found.causal(batch, {"interior": np.array([[np.inf], [np.nan], [1e300]])}, 1e5)
+    np.testing.assert_allclose(weights(np.array([[0.0, 0.0], [0.0, 2.0]])), [1, 1 / (1 + 2e5)], rtol=1e-12)
+
+
 def test_a_validation_residual_counts_at_most_as_its_terms():
     found = Rows(held(cl.at(t=0)), 8, jnp.float64)
     rows = {"interior": np.sqrt([[0.5 / 2], [100.0]]), "0": np.sqrt([[0.25 / 4]] * 4)}

@@ -219,7 +219,7 @@ class Rows:
         axis, sign = self._flow
         times = sign * np.asarray(batch["interior"].x)[:, axis]
         order = np.argsort(times, kind="stable")
-        squares = np.sum(np.nan_to_num(found["interior"], posinf=1.0, neginf=1.0) ** 2, axis=1)
+        squares = np.sum(np.nan_to_num(found["interior"]).clip(-1, 1) ** 2, axis=1)  # finite whatever was found
         before = np.cumsum(squares[order])
 
         def weights(points: Points) -> np.ndarray:
