@@ -37,6 +37,15 @@ class Decay(cl.Problem):
         return {"u": jnp.exp(-k * t) + 0 * x}
 
 
+class Inflow(Decay):
+    """With a condition where x begins, so that there is one solution only."""
+
+    conditions = (
+        *Decay.conditions,
+        cl.Condition("inflow", lambda d, t, k: d.u - jnp.exp(-k * t), on=cl.at(x=0), points=8),
+    )
+
+
 class Hopeless(Decay):
     """A residual that is never finite."""
 

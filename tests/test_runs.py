@@ -711,8 +711,8 @@ def test_batches_grow_up_to_the_number_of_parameters(tmp_path, monkeypatch):
     met: list[tuple[int, int]] = []
     draw = Rows.draw
 
-    def counted(self, *arguments):
-        batch = draw(self, *arguments)
+    def counted(self, *arguments, **named):
+        batch = draw(self, *arguments, **named)
         met.append((len(met), sum(part.scale.size for part in batch.values())))
         return batch
 

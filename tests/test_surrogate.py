@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import Decay
+from small import Decay, Inflow
 
 import clpinn as cl
 from clpinn.adapt import Heads
@@ -418,8 +418,8 @@ def test_training_gives_a_surrogate():
 def test_adapting_a_run(tmp_path):
     """A soft condition counts, the base stays as it was, and heads go into one file; the command does the same."""
     size = ["network.width=20", "network.depth=2", "natural.rows=64", "steps=10"]
-    settings = override(cl.natural(Decay()), size)
-    surrogate = cl.run(Decay(), settings, tmp_path / "run", name="tests/small.py:Decay").surrogate
+    settings = override(cl.natural(Inflow()), size)
+    surrogate = cl.run(Inflow(), settings, tmp_path / "run", name="tests/small.py:Inflow").surrogate
     before = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(surrogate.network)]
     sharper = surrogate.adapt(k=0.6)
     assert sharper.heads is not None and surrogate.heads is None
@@ -429,7 +429,7 @@ def test_adapting_a_run(tmp_path):
     assert sharper.heads.used[0] and errors[1] < 0.5 * errors[0]
     assert np.array_equal(sharper(x=0.5, t=t, k=1.2)["u"], surrogate(x=0.5, t=t, k=1.2)["u"])
     sharper.save(tmp_path / "sharper.clpinn")
-    loaded = cl.load(tmp_path / "sharper.clpinn", Decay())
+    loaded = cl.load(tmp_path / "sharper.clpinn", Inflow())
     assert np.array_equal(loaded(x=0.5, t=t, k=0.6)["u"], sharper(x=0.5, t=t, k=0.6)["u"])
     with pytest.raises(cl.DomainError, match="No value for 'k'"):
         surrogate.adapt()
@@ -444,7 +444,7 @@ def test_adapting_a_run(tmp_path):
     for row in found["thetas"]:
         better = row["rel_l2_after"]["u"] < row["rel_l2_before"]["u"]
         assert better == row["used"] and ("is used" if better else "the base stays") in row["reason"]
-    assert cl.load(found["file"], Decay()).heads.thetas.tolist() == [[0.6], [1.9]]
+    assert cl.load(found["file"], Inflow()).heads.thetas.tolist() == [[0.6], [1.9]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "--unseen" in done.stderr
 
