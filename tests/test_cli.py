@@ -6,6 +6,10 @@ import sys
 
 import pytest
 
+import clpinn as cl
+from clpinn import cli, settings
+from clpinn.problems import load_problem
+
 
 def clpinn(*arguments, code=0):
     done = subprocess.run([sys.executable, "-m", "clpinn", *arguments], capture_output=True, text=True, timeout=300)
@@ -54,3 +58,24 @@ def test_bad_input_is_one_clear_message(arguments, message):
     done = clpinn(*arguments, code=1)
     assert message in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
+    """That of the paper has another form of Burgers, which the command does not say again."""
+    problem = load_problem("burgers", paper=True)
+    config = {"problem": "burgers", "settings": settings.to_dict(settings.paper(problem, "uni"))}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(cli, "_use_devices", lambda devices: None)
+    met = []
+
+    def run(*given):
+        met.append(given)
+        raise cl.ClpinnError("far enough")
+
+    monkeypatch.setattr("clpinn.runs.run", run)
+    for words in ({"resume": True}, {"resume": True, "steps": 7}, {}):
+        with pytest.raises(cl.ClpinnError, match="far enough"):
+            cli.train("burgers", out=tmp_path, **words)
+    assert [(given[0].hard, given[1].optimizer, given[1].steps) for given in met] == [
+        (False, "adam-lbfgs", None), (False, "adam-lbfgs", 7), (True, "natural", None)
+    ]  # fmt: skip

@@ -208,6 +208,8 @@ def train(
 
     if optimizer not in ("natural", "adam-lbfgs"):
         raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use natural or adam-lbfgs.")
+    if resume and out is not None and (out / "config.json").exists():
+        config = out / "config.json"  # it goes on as it began, by whatever optimiser
     if config is not None:
         chosen = config_of.from_dict(read_config(config.parent)["settings"])
         stated = load_problem(problem, paper=chosen.optimizer == "adam-lbfgs")
