@@ -29,7 +29,7 @@ PROBLEMS = {
 }
 
 
-def errors(cell: dict | None) -> str:
+def errors(cell: dict | None = None) -> str:
     if cell is None:
         return "–"
     macro, worst = (max(one[key] for one in cell["outputs"].values()) for key in ("rel_l2_macro", "rel_l2_worst"))
@@ -48,23 +48,20 @@ def main() -> None:
         "|" + "---|" * 7,
     ]
     for name in arguments.problems:
-        cells: list[dict | None] = []
-        for overrides in ([], ["natural.causality=0"]):
+        problem = load_problem(PROBLEMS[name])
+        variants = [[], ["natural.causality=0"]] if flow(problem) else [[]]
+        cells = []
+        for overrides in variants:
             label = "-".join([name, *overrides, f"{arguments.seconds:g}s", "0"])
-            file = accuracy.RESULTS / "breadth" / f"{label}.json"
-            timed = flow(load_problem(PROBLEMS[name])) is not None
-            if file.exists() or not (arguments.kept or (overrides and not timed)):
-                folder = Path("runs/breadth") / label
-                found = accuracy.cell(file, folder, PROBLEMS[name], 0, arguments.seconds, "free", overrides)
-                cells.append(found)
-            else:
-                cells.append(None)
-        first = cells[0]
-        if first is None:
+            file, folder = accuracy.RESULTS / "breadth" / f"{label}.json", Path("runs/breadth") / label
+            if file.exists() or not arguments.kept:
+                cells.append(accuracy.cell(file, folder, PROBLEMS[name], 0, arguments.seconds, "free", overrides))
+        if not cells:
             continue
-        about = (type(load_problem(PROBLEMS[name])).__doc__ or "").split("\n")[0].rstrip(".")
+        first, *without = cells
+        about = (type(problem).__doc__ or "").split("\n")[0].rstrip(".")
         run = f"{first['cores']} | {first['steps']} | {first['validation']:.1e}"
-        lines.append(f"| {name} | {about} | {run} | {errors(first)} | {errors(cells[1])} |")
+        lines.append(f"| {name} | {about} | {run} | {errors(first)} | {errors(*without)} |")
         print(json.dumps({name: [errors(cell) for cell in cells]}), flush=True)
     print("\n".join(lines))
     if arguments.out:
