@@ -2,8 +2,8 @@
 
 Its `vanilla_ngd` with its backtracking line search and 2000 rows a step, out of 300,000 that it shuffles; a network of
 4 x 20 tanh units, float64. Of 1000 and 2000 rows with a width of 20 and 3000 with 30 these end best after 60 s on one
-core, on a seed that is not in the table. The regularisation falls from 1e-3 to 1e-6, by a fifth a step: a fixed 1e-6 loses the
-first steps. A validation module watches the clock, so that `jinns.solve` stops in time.
+core, on a seed that is not in the table. The regularisation falls from 1e-3 to 1e-6, by a fifth a step: a fixed 1e-6
+loses the first steps. A validation module watches the clock, so that `jinns.solve` stops in time.
 """
 
 from itertools import pairwise
