@@ -22,7 +22,9 @@ from clpinn.rows import flow
 OWN, EXAMPLES = "benchmarks/user_problems.py", "examples"
 PROBLEMS = {
     name: f"{OWN}:{name}"
-    for name in ("Wave Advection Helmholtz Layer Beam Plate Schrodinger Oscillator VanDerPol Pendulum Epidemic".split())
+    for name in (
+        "Wave Advection Helmholtz Layer Beam Plate Schrodinger Oscillator VanDerPol Pendulum Epidemic LogEpidemic"
+    ).split()
 } | {
     "PredatorPrey": f"{EXAMPLES}/predator_prey.py:PredatorPrey",
     "KuramotoSivashinsky": f"{EXAMPLES}/kuramoto_sivashinsky.py:KuramotoSivashinsky",

@@ -215,7 +215,7 @@ class Pendulum(cl.Problem):
 
 
 class Epidemic(cl.Problem):
-    """Susceptible, infected, recovered (SIR), from a thousandth of the population on: not solved, see natural.md."""
+    """Susceptible, infected, recovered (SIR), from a thousandth of the population on: not solved, see the next."""
 
     coordinates = cl.Box(t=(0, 100))
     parameters = cl.Box(beta=(0.2, 0.6), gamma=(0.05, 0.15))
@@ -234,3 +234,25 @@ class Epidemic(cl.Problem):
             lambda y, b, g: [-b * y[0] * y[1], b * y[0] * y[1] - g * y[1], g * y[1]],
             lambda b, g: [0.999, 0.001, 0.0], 100, ("S", "I", "R"), t, beta, gamma,
         )  # fmt: skip
+
+
+class LogEpidemic(Epidemic):
+    """The same epidemics, written for the logarithm of the infected, who grow a hundredfold and more."""
+
+    outputs = ("S", "logI", "R")
+    conditions = (
+        cl.Condition(
+            "start",
+            lambda d: {"S": d.S - 0.999, "I": d.logI - jnp.log(0.001), "R": d.R},
+            on=cl.at(t=0),
+            points=1,
+        ),
+    )
+
+    def residual(self, d, beta, gamma):
+        infected = jnp.exp(d.logI)
+        return {"S": d.S_t + beta * d.S * infected, "I": d.logI_t - beta * d.S + gamma, "R": d.R_t - gamma * infected}
+
+    def reference(self, t, beta, gamma):
+        found = super().reference(t, beta, gamma)
+        return {"S": found["S"], "logI": np.log(found["I"]), "R": found["R"]}
