@@ -43,6 +43,7 @@ def test_metrics_by_hand():
     summary = metrics.summary()
     assert np.isclose(summary["outputs"]["u"]["rel_l2_macro"], 0.375)
     assert np.isclose(summary["outputs"]["u"]["rel_l2_worst"], 0.5)
+    assert summary["outputs"]["u"]["worst_at"] == {"a": 0.5}
     assert np.isclose(summary["res_pde_macro"], np.mean(np.abs(miss)))
     assert metrics.table()[1]["a"] == 0.5 and np.isclose(metrics.table()[1]["rel_l2_u"], 0.5)
 
@@ -50,6 +51,7 @@ def test_metrics_by_hand():
 def test_a_network_that_is_not_finite_is_not_hidden():
     summary = evaluate(Known(), Slope(jnp.array(jnp.nan))).summary()
     assert np.isnan(summary["outputs"]["u"]["rel_l2_macro"]) and np.isnan(summary["res_pde_macro"])
+    assert summary["outputs"]["u"]["worst_at"] == {"a": 0.5}  # the first with a relative error
 
 
 def test_chosen_thetas_and_the_box():

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import equinox as eqx
@@ -20,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from small import Decay
 
 import clpinn as cl
-from clpinn import checkpoint, trainer
+from clpinn import checkpoint, runs, trainer
 from clpinn.loss import Loss
 from clpinn.networks import count
 from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
@@ -740,6 +741,23 @@ def test_rivals_train_and_end_in_a_surrogate(method, tmp_path):
     with (tmp_path / "errors.csv").open() as file:
         rows = len(list(csv.DictReader(file)))
     assert rows == (1 if method == "standard" else len(Decay().candidates.points))
+    assert eqx.tree_equal(load_network(tmp_path, Decay()), result.network)
+    with warnings.catch_warnings(record=method == "standard") as told:  # elsewhere a warning is an error
+        warnings.simplefilter("error" if method != "standard" else "always")
+        loaded(x=0.5, t=0.5, k=Decay().parameters.centre[0])
+        assert not told
+        loaded(x=0.5, t=0.5, k=0.5)
+    assert method != "standard" or "trained at k = 1.25 alone" in str(told[0].message)
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("stopped", 130), ("diverged", 3)])
+def test_a_task_of_meta_pinn_that_does_not_end_tells_the_exit_code(outcome, code, tmp_path, monkeypatch):
+    metrics = {"outcome": outcome, "steps": 0}
+    whole = runs.run
+    monkeypatch.setattr("clpinn.runs.run", lambda *_: runs.Result(cl.Surrogate(Decay(), None), metrics, tmp_path))
+    with pytest.raises(runs.RunError, match=f"Training of the centre {outcome}") as raised:
+        whole(Decay(), natural(Decay(), "metapinn"), tmp_path)
+    assert raised.value.exit_code == code
 
 
 def test_a_rival_by_adam_alone(tmp_path):

@@ -118,8 +118,11 @@ def test_bad_calls_are_told(named, message):
 
 
 def test_outside_the_box_is_warned_of():
-    with pytest.warns(cl.OutsideBoxWarning, match="nu is 2"):
-        made(cl.problems.Burgers())(x=0.1, t=0.2, nu=2.0)
+    surrogate = made(cl.problems.Burgers())
+    for ask in (lambda: surrogate(x=0.1, t=0.2, nu=2.0), lambda: surrogate.field(3, nu=2.0)):
+        with pytest.warns(cl.OutsideBoxWarning, match="nu is 2") as told:
+            ask()
+        assert told[0].filename == __file__  # the line that asked
 
 
 def test_outside_the_domain_is_warned_of_once_however_many_points(monkeypatch):

@@ -204,7 +204,7 @@ def train(
 
     from clpinn import settings as config_of
     from clpinn.problems import load_problem
-    from clpinn.runs import Observer, read_config, run
+    from clpinn.runs import EXIT_CODES, Observer, read_config, run
 
     if optimizer not in ("natural", "adam-lbfgs"):
         raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use natural or adam-lbfgs.")
@@ -247,9 +247,8 @@ def train(
         print(json.dumps(result.metrics, indent=2))
     else:
         _print_metrics(result.metrics, folder)
-    codes = {"diverged": 3, "stopped": 130}
-    if result.outcome in codes:
-        sys.exit(codes[result.outcome])
+    if result.outcome in EXIT_CODES:
+        sys.exit(EXIT_CODES[result.outcome])
 
 
 @app.command()
@@ -259,15 +258,15 @@ def evaluate(
 ) -> None:
     """Errors of a run's network over the parameter grid, by its last checkpoint."""
     from clpinn.evaluate import evaluate as errors
-    from clpinn.runs import load_network, problem_of, read_config
+    from clpinn.runs import evaluated, load_network, plain, problem_of, read_config
+    from clpinn.settings import from_dict
 
     config = read_config(run)
-    problem = problem_of(run)
+    problem, settings = problem_of(run), from_dict(config["settings"])
     with Display(None, quiet=as_json) as display:
-        found = errors(problem, load_network(run, problem), progress=display.evaluation).summary()
-    settings = config["settings"]
-    about = {"problem": config["problem"], "method": settings["method"], "seed": settings["seed"]}
-    about |= found | {"has_reference": problem.reference is not None}
+        found = errors(problem, load_network(run, problem), evaluated(settings), display.evaluation).summary()
+    about = {"problem": config["problem"], "method": settings.method, "seed": settings.seed}
+    about |= plain(found) | {"has_reference": problem.reference is not None}
     if as_json:
         print(json.dumps(about, indent=2))
     else:
@@ -303,7 +302,7 @@ def adapt(
     import numpy as np
 
     from clpinn.evaluate import evaluate as errors
-    from clpinn.runs import load_surrogate
+    from clpinn.runs import load_surrogate, plain
 
     surrogate = load_surrogate(run)
     problem = surrogate.problem
@@ -339,7 +338,7 @@ def adapt(
             about[f"rel_l2_{when}"] = {name: float(error.rel_l2[i]) for name, error in outputs.items()}
         rows.append(about)
     if as_json:
-        print(json.dumps({"file": str(file), "thetas": rows}, indent=2))
+        print(json.dumps({"file": str(file), "thetas": plain(rows)}, indent=2))
         return
     table = Table(title=Text(f"heads at {len(rows)} thetas, {int(np.sum(heads.used))} of them used"))
     columns = [
@@ -559,11 +558,12 @@ def _print_metrics(metrics: dict[str, Any], folder: Path) -> None:
         return "not finite" if value is None else f"{value:.3e}"
 
     table = Table(title=Text(f"{metrics['problem']}, {metrics['method']}, seed {metrics['seed']}"))
-    for header in ("output", "macro rel. L2", "worst rel. L2", "MSE", "largest error"):
-        table.add_column(header, justify="left" if header == "output" else "right")
+    for header in ("output", "macro rel. L2", "worst rel. L2", "worst at", "MSE", "largest error"):
+        table.add_column(header, justify="left" if header in ("output", "worst at") else "right")
     for name, errors in metrics["outputs"].items():
-        keys = ("rel_l2_macro", "rel_l2_worst", "mse", "max_abs")
-        table.add_row(name, *(figure(errors[key]) for key in keys))
+        macro, worst, mse, largest = (figure(errors[key]) for key in ("rel_l2_macro", "rel_l2_worst", "mse", "max_abs"))
+        worst_at = ", ".join(f"{key} = {value:.4g}" for key, value in errors.get("worst_at", {}).items())
+        table.add_row(name, macro, worst, worst_at, mse, largest)
     screen = Console()
     if metrics["has_reference"]:
         screen.print(table)
@@ -640,9 +640,9 @@ class Display:
 
 
 def main() -> None:
-    """Entry point: an error of clpinn's own, or of the file system, is one clear message and exit code 1."""
+    """Entry point: an error of clpinn's own, or of the file system, is one clear message and an exit code."""
     try:
         app()
     except (ClpinnError, OSError) as error:
         console.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(1)
+        sys.exit(getattr(error, "exit_code", 1))

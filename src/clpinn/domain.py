@@ -5,7 +5,6 @@ precision and take an explicit `jax.random` key.
 """
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from clpinn import derivatives
 from clpinn.derivatives import Jet
-from clpinn.errors import DomainError, OutsideBoxWarning
+from clpinn.errors import DomainError, warn_outside
 
 Sampler = Literal["sobol", "latin", "uniform", "chebyshev", "grid"]
 Points = Float[np.ndarray, "points axes"]
@@ -184,7 +183,7 @@ class Box:
             )
             if forbid or not np.isfinite(values).all():
                 raise DomainError(message)
-            warnings.warn(message, OutsideBoxWarning, stacklevel=3)
+            warn_outside(message)
 
     @property
     def centre(self) -> Float[np.ndarray, " axes"]:

@@ -11,9 +11,15 @@ ClpinnError
 └── PlotError        a figure that makes no sense for a run (in report/style.py)
 """
 
+import sys
+import warnings
+
 
 class ClpinnError(Exception):
     """Base of every error clpinn raises on purpose."""
+
+    exit_code = 1
+    """What the command ends with."""
 
 
 class DomainError(ClpinnError, ValueError):
@@ -30,3 +36,11 @@ class CacheError(ClpinnError):
 
 class OutsideBoxWarning(UserWarning):
     """A value lies outside the box the problem was stated on."""
+
+
+def warn_outside(message: str) -> None:
+    """An OutsideBoxWarning that points at the first line outside clpinn."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "clpinn":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, OutsideBoxWarning, stacklevel=level)

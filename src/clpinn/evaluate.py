@@ -55,12 +55,20 @@ class Metrics:
     """Mean absolute residual of the equations (Res-PDE)."""
 
     def summary(self) -> dict[str, Any]:
-        """Macro and worst figures by output, as plain numbers; non-finite ones stay visible."""
+        """Macro and worst figures by output and where the worst is, as plain numbers; non-finite ones stay visible."""
         return {
             "thetas": len(self.thetas),
             "res_pde_macro": _mean(self.res_pde),
-            "outputs": {name: errors.summary() for name, errors in self.outputs.items()},
+            "outputs": {
+                name: errors.summary() | {"worst_at": dict(zip(self.parameters, self.worst_theta(name).tolist()))}
+                for name, errors in self.outputs.items()
+            },
         }
+
+    def worst_theta(self, output: str) -> Float[np.ndarray, " parameters"]:
+        """The theta with the largest relative error; one that is not finite counts as the largest."""
+        errors = self.outputs[output]
+        return self.thetas[np.argmax(np.where(errors.defined, np.nan_to_num(errors.rel_l2, nan=np.inf), -1.0))]
 
     def table(self) -> list[dict[str, float]]:
         """One row a theta."""

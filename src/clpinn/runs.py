@@ -13,7 +13,6 @@ import csv
 import fcntl
 import json
 import math
-import os
 import platform
 import signal
 import tempfile
@@ -30,8 +29,10 @@ import jax
 import numpy as np
 
 from clpinn import checkpoint
+from clpinn.domain import Points
 from clpinn.errors import ClpinnError
 from clpinn.evaluate import Metrics, evaluate
+from clpinn.export import replacing
 from clpinn.networks import MetaPINN
 from clpinn.optimizers import Step
 from clpinn.problem import Problem, theta_features, validate
@@ -43,6 +44,8 @@ from clpinn.surrogate import Surrogate, describe, load
 from clpinn.tasks import TaskPool, coverage_hole
 from clpinn.trainer import Callbacks, State, Trainer
 
+EXIT_CODES = {"diverged": 3, "stopped": 130}
+"""What the command ends with after these outcomes; 0 after all others."""
 LIBRARIES = ("clpinn", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
 
 
@@ -181,7 +184,7 @@ def _train(
         if moved and problem.reference is not None:
             with trainer.timing.measure("evaluation"):
                 found = evaluate(problem, network, thetas=np.array(moved))
-            record["displaced_rel_l2"] = {name: _plain(e.rel_l2.tolist()) for name, e in found.outputs.items()}
+            record["displaced_rel_l2"] = {name: plain(e.rel_l2.tolist()) for name, e in found.outputs.items()}
         _append(folder / "events.jsonl", record)
         observer.event(record)
 
@@ -197,9 +200,8 @@ def _train(
     )
     state, outcome = trainer.run(state, callbacks)
     save(state, now=True)
-    thetas = state.pool.thetas if settings.network.kind == "standard" else None  # which knows no other
     with trainer.timing.measure("evaluation"):
-        found = evaluate(problem, state.network, thetas=thetas, progress=observer.evaluation)
+        found = evaluate(problem, state.network, evaluated(settings), observer.evaluation)
     metrics = _metrics(problem, settings, trainer, state, outcome, found, elapsed(), folder)
     return _finished(trainer, state, metrics, found, folder)
 
@@ -209,7 +211,7 @@ def _finished(trainer: Trainer, state: State, metrics: dict[str, Any], found: Me
     _write_errors(folder / "errors.csv", found)
     surrogate = Surrogate(trainer.problem, state.network, record=_record(folder, state, metrics))
     surrogate.save(folder / "model.clpinn")
-    _write_atomically(folder / "metrics.json", json.dumps(metrics, indent=2))
+    _write(folder / "metrics.json", json.dumps(metrics, indent=2))
     return Result(surrogate, metrics, folder)
 
 
@@ -245,10 +247,12 @@ def _train_meta(trainer: Trainer, folder: Path, checkpoint_seconds: float, obser
         found = run(problem, one, path, begun, read_config(folder)["problem"], checkpoint_seconds, observer, start)
         parts.append(found.metrics)
         networks.append(found.network)
-        if found.outcome in ("stopped", "diverged"):
-            raise RunError(
+        if found.outcome in EXIT_CODES:
+            error = RunError(
                 f"Training of {about} {found.outcome}. Go on with --resume, or look at {path}, which holds that run."
             )
+            error.exit_code = EXIT_CODES[found.outcome]
+            raise error
     features = np.stack([np.asarray(theta_features(problem, theta)) for theta in support])
     state = replace(trainer.init(), network=MetaPINN.fitted(networks[1:], features), pool=TaskPool.fixed(support))
     state = replace(state, step=sum(part["steps"] for part in parts))
@@ -309,9 +313,16 @@ def load_network(folder: Path | str, problem: Problem | None = None) -> Any:
     with jax.enable_x64(settings.precision == "double"):
         start = Trainer(problem, settings).init()
         loaded = checkpoint.load(folder / "checkpoint", start.tree())
+        if loaded is None and (folder / "model.clpinn").exists():  # Meta-PINN is fitted at once, when its tasks end
+            return load_surrogate(folder, problem).network
         if loaded is None:
             raise RunError(f"The run in {folder} has no checkpoint yet. Train it first, or wait for the first one.")
         return jax.tree.map(jax.numpy.asarray, loaded.tree["network"])
+
+
+def evaluated(settings: Settings) -> Points | None:
+    """The thetas that a run is evaluated at, None for all candidates: a standard PINN knows its own alone."""
+    return np.array(settings.tasks.fixed) if settings.network.kind == "standard" else None
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -341,7 +352,7 @@ def _write_config(folder: Path, problem: Problem, settings: Settings, name: str 
         "versions": {"python": platform.python_version()} | {library: version(library) for library in LIBRARIES},
         "devices": [str(device) for device in jax.devices()],
     }
-    _write_atomically(folder / "config.json", json.dumps(config, indent=2))
+    _write(folder / "config.json", json.dumps(config, indent=2))
 
 
 def _same_run(folder: Path, problem: Problem, name: str | None, settings: Settings) -> Settings:
@@ -442,7 +453,7 @@ def _metrics(
         else None,
         "validation": state.validation if trainer.rows else None,
     }
-    return _plain(metrics)
+    return plain(metrics)
 
 
 def _displaced(record: dict[str, Any]) -> list[list[float]]:
@@ -480,12 +491,12 @@ def _forgetting(problem: Problem, trainer: Trainer, state: State, folder: Path) 
 # Files -------------------------------------------------------------------------------------------------------
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Plain values for JSON; what is not finite becomes null."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     return value
@@ -493,7 +504,11 @@ def _plain(value: Any) -> Any:
 
 def _append(path: Path, row: dict[str, Any]) -> None:
     with path.open("a") as file:
-        file.write(json.dumps(_plain(row)) + "\n")
+        file.write(json.dumps(plain(row)) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    replacing(path, lambda temporary: temporary.write_text(text))
 
 
 def _cut(path: Path, step: int) -> None:
@@ -507,13 +522,7 @@ def _cut(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except (json.JSONDecodeError, KeyError):
             break
-    _write_atomically(path, "".join(kept))
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".temporary")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    _write(path, "".join(kept))
 
 
 def _write_errors(path: Path, found: Metrics) -> None:

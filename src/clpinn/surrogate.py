@@ -32,8 +32,8 @@ from numpy.typing import ArrayLike
 from clpinn import checkpoint
 from clpinn.adapt import TOGETHER, Heads, Optimizer, WayName, adapt
 from clpinn.domain import Grid, Points
-from clpinn.errors import ClpinnError, DomainError
-from clpinn.networks import Architecture, architecture, make, precision
+from clpinn.errors import ClpinnError, DomainError, warn_outside
+from clpinn.networks import Architecture, StandardPINN, architecture, make, precision
 from clpinn.problem import Identity, Problem, box_point, box_points, named_derivatives, placed, validate, values
 from clpinn.problems import BENCHMARKS
 from clpinn.references import Progress
@@ -79,7 +79,7 @@ class Surrogate:
         """
         problem, count = self.problem, len(self.problem.coordinates)
         # Held by NumPy in their own precision, as JAX would halve them where x64 is off.
-        base, heads = jax.tree.map(np.asarray, (self.network, self._headed()))
+        base, heads = jax.tree.map(np.asarray, (self.network, self._headed))
 
         def answer(row: Array) -> dict[str, Array]:
             theta = row[count:]
@@ -324,6 +324,7 @@ class Surrogate:
         ends = np.array([[end(column) for column in given] for end in (np.min, np.max)]) if _all_filled(given) else None
         if ends is not None:
             problem.parameters.check(ends[:, count:])
+            self._check_known(ends[:, count:])
             if not moved:
                 problem.coordinates.check(ends[:, :count])
         columns = np.broadcast_arrays(*given)
@@ -344,6 +345,17 @@ class Surrogate:
             problem.coordinates.check(np.array(boxed))
         return {name: part.reshape(shape)[()] for name, part in found.items()}
 
+    def _check_known(self, ends: Points) -> None:
+        """Warn where a standard PINN without heads is asked for another theta than its own."""
+        alone = isinstance(self.network, StandardPINN) and self.heads is None and len(self.tasks)
+        if alone and not np.all(ends == self.tasks[0]):
+            own = ", ".join(f"{name} = {value:g}" for name, value in zip(self.problem.parameters, self.tasks[0]))
+            warn_outside(
+                f"This is a standard PINN, trained at {own} alone; it knows no other theta. Ask it there, or train "
+                "over the whole box: --method free."
+            )
+
+    @cached_property
     def _headed(self) -> list[tuple[np.ndarray, Any]]:
         """Each theta with a head that is used, and the network that answers there."""
         heads = () if self.heads is None else self.heads.thetas[self.heads.used]
@@ -352,7 +364,7 @@ class Surrogate:
     def _by_network(self, thetas: Points) -> Iterator[tuple[Any, np.ndarray]]:
         """Each network that is needed at these rows, and which of them it answers."""
         left = np.ones(len(thetas), bool)
-        for theta, network in self._headed():
+        for theta, network in self._headed:
             chosen = np.all(thetas == theta, axis=1)
             if chosen.any():
                 yield network, chosen
