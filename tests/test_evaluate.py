@@ -179,6 +179,14 @@ def test_a_reference_that_cannot_be_traced():
             return {"u": a * x if a > 0.5 else x}
 
     assert cl.reference_residual(Branching(), jax.random.key(0)) is None
+
+    class Masked(Known):
+        def reference(self, x, a):
+            u = np.zeros(len(x))
+            u[x > 0] = x[x > 0] * a
+            return {"u": u}
+
+    assert cl.reference_residual(Masked(), jax.random.key(0)) is None
     assert cl.reference_residual(cl.problems.AllenCahn(), jax.random.key(0)) is None
 
 

@@ -166,7 +166,15 @@ SENSOR = {"at": {"x": [0.1], "t": [0.2], "nu": [0.5]}, "values": {"u": [1.0]}}
         ({"residual": lambda self, d: None}, "returned nothing. Is a `return` missing"),
         ({"residual": lambda self, d: (d.u, d.u_x)}, "returned a tuple"),
         ({"residual": lambda self, d: {}}, "returned an empty dict"),
-        ({"residual": lambda self, d: d.u + undefined_name}, "residual.*failed: NameError"),  # noqa: F821
+        ({"residual": lambda self, d: d.u + undefined_name}, r"NameError.*test_problem.py, line \d+"),  # noqa: F821
+        ({"residual": lambda self, d, x: np.sin(x) * d.u}, "Use jax.numpy .jnp. in place of numpy"),
+        ({"residual": lambda self, d, x: d.u if x > 0 else d.u_x}, "Use jnp.where in place of if"),
+        ({"interior": 5000}, "must be a clpinn.Interior"),
+        ({"interior": cl.Interior(1e3)}, "interior needs a whole number of points, such as 1000, but got 1000.0"),
+        ({"conditions": (cl.Condition("interior", lambda d: d.u, cl.at(t=0), 4),)}, "the equation's own points"),
+        ({"conditions": (cl.Data("interior", **SENSOR),)}, "the equation's own points"),
+        ({"conditions": (cl.Condition("a", lambda d: d.u, "x", 4),)}, "holds on clpinn.at.*but got on='x'"),
+        ({"conditions": (cl.Condition("a", lambda d: d.u, cl.at(t=0), 1e2),)}, "whole number of points"),
         ({"conditions": cl.Condition("a", lambda d: d.u, cl.at(t=0), 4)}, "tuple of one needs a comma"),
         ({"candidates": np.linspace(0.1, 1, 5)}, "candidates must be a clpinn.Grid, but is ndarray"),
         ({"evaluation": cl.Grid(t=[0, 1], x=[0, 1])}, "in the order of the box: x, t"),

@@ -275,6 +275,15 @@ def test_a_run_without_its_problem_still_has_a_page(folder):
     assert Parts(text).tags.count("img") == 2 and "Some figures are missing" in text and "clpinn.run" in text
 
 
+def test_errors_at_other_thetas_than_the_candidates_are_not_drawn(folder):
+    """A standard PINN is evaluated at its own theta."""
+    run = Run(folder)
+    run.__dict__["errors"] = {name: column[:1] for name, column in run.errors.items()}
+    assert "candidates" in (reasons(run)["errors"] or "")
+    with pytest.raises(PlotError, match="not those at the problem's candidates"):
+        plot(run, "errors")
+
+
 def test_the_paper_has_a_best_method():
     assert paper.best("burgers") == "ACR2-arch" and paper.best("allen_cahn") == "ACR"
     assert paper.rel_l2("kovasznay", "free") == paper.REL_L2["kovasznay"]["ACR"]

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from small import Decay
+from small import Decay, Hopeless
 
 import clpinn as cl
 from clpinn import checkpoint, runs, trainer
@@ -764,3 +764,75 @@ def test_a_rival_by_adam_alone(tmp_path):
     chosen = override(paper(Decay(), "hyperpinn"), ["network.width=4", "adam.steps=5"])
     metrics = run(Decay(), chosen, tmp_path).metrics
     assert (metrics["steps"], metrics["lbfgs_steps"], metrics["outcome"]) == (5, 0, "finished")
+
+
+class Scalar(Decay):
+    """A slip: residual and constrain may return a scalar, a reference may not."""
+
+    def reference(self, x, t, k):
+        return jnp.exp(-k * t)
+
+
+class Undefined(Decay):
+    def reference(self, x, t, k):
+        raise RuntimeError("no such solver")
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [(Scalar(), "reference must return a dict"), (Undefined(), "reference failed: RuntimeError: no such solver .*line")],
+)
+def test_a_bad_reference_is_told_before_training(problem, message, tmp_path):
+    with pytest.raises(cl.ProblemError, match=message):
+        cl.train(problem, steps=3, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_surrogate_of_a_run_that_diverged_is_warned_of():
+    with pytest.warns(UserWarning, match="Training diverged.*of residual.*roots, logarithms"):
+        surrogate = cl.train(Hopeless(), steps=3)
+    assert surrogate.record["outcome"] == "diverged"
+
+
+def test_numbers_of_numpy_will_do(tmp_path):
+    seed, steps, width = np.arange(3)[1], np.int64(2), np.int64(4)
+    chosen = dataclasses.replace(natural_for(), seed=seed, steps=steps)
+    chosen = dataclasses.replace(chosen, network=dataclasses.replace(chosen.network, width=width))
+    run(Decay(), chosen, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["settings"]["seed"] == 1
+
+
+OWN = """
+import clpinn as cl
+
+class Own(cl.Problem):
+    coordinates = cl.Box(x=(0, 1))
+    parameters = cl.Box(a=(1, 2))
+    candidates = parameters.grid(a=3)
+
+    def residual(self, d, a):
+        return d.u_x + a * d.u
+"""
+
+
+def test_a_run_from_python_is_used_at_the_command_line(tmp_path):
+    """With its problem named, or where it was started, or of a benchmark."""
+    (tmp_path / "own.py").write_text(OWN)
+    problem = load_problem(f"{tmp_path}/own.py:Own")
+    small = ["steps=2", "network.width=4", "natural.rows=16"]
+    run(problem, override(natural(problem, "free"), small), tmp_path / "own")
+    burgers = cl.problems.Burgers()
+    run(burgers, override(natural(burgers, "free"), small), tmp_path / "burgers")
+
+    def clpinn(*words, code=0, cwd=tmp_path):
+        done = subprocess.run([sys.executable, "-m", "clpinn", *words], capture_output=True, text=True, cwd=cwd)
+        assert done.returncode == code, done.stderr
+        return " ".join((done.stdout + done.stderr).split())
+
+    asked = ["predict", "own", "a=1.5", "x=0.5"]
+    assert "--problem my_pde.py:Own" in clpinn(*asked, code=1)
+    assert "u = " in clpinn(*asked, "--problem", "own.py:Own")
+    assert isinstance(runs.problem_of(tmp_path / "burgers"), cl.problems.Burgers)
+    clpinn("train", "own.py:Own", "--out", "trained", *(word for one in small for word in ("--set", one)))
+    (tmp_path / "elsewhere").mkdir()
+    assert "macro" not in clpinn("evaluate", "../trained", cwd=tmp_path / "elsewhere")

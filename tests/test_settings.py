@@ -67,6 +67,22 @@ def test_a_problem_of_ones_own_has_room_for_its_corners():
     assert paper(problem, "acr").tasks.active >= 4
 
 
+def test_a_problem_of_ones_own_may_have_the_name_of_a_benchmark():
+    class Burgers(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box(viscosity=cl.log(0.001, 1.0))
+
+        def residual(self, d, viscosity):
+            return d.u_x - viscosity * d.u_xx
+
+    assert paper(Burgers(), "fix").tasks.linear == () and paper(Burgers(), "fix").tasks.fixed == ()
+
+    class Ours(cl.problems.Burgers):
+        pass
+
+    assert paper(Ours(), "fix").tasks == paper(cl.problems.Burgers(), "fix").tasks
+
+
 def test_the_natural_preset_is_one_for_all_but_for_its_size():
     chosen = {name: natural(BENCHMARKS[name]()) for name in BENCHMARKS}
     sizes = {name: (settings.network.depth, settings.network.width) for name, settings in chosen.items()}

@@ -319,6 +319,8 @@ def test_a_problem_of_ones_own_is_asked_for(tmp_path):
     with pytest.raises(SurrogateError, match=r"of your own, Decay.*problem=Decay\(\)"):
         cl.load(path)
     assert isinstance(cl.load(path, Decay()).problem, Decay)
+    with pytest.raises(cl.ProblemError, match="Expected an instance of clpinn.Problem, but got the class Decay"):
+        cl.load(path, Decay)
 
     class Wider(Decay):
         parameters = cl.Box(k=(0.1, 5.0))

@@ -29,6 +29,18 @@ app = typer.Typer(
 )
 console = Console(stderr=True)
 
+PROBLEM = Annotated[
+    str | None,
+    typer.Option("--problem", help="The run's problem, my_pde.py:Heat, where it was started from Python or moved."),
+]
+
+
+def _stated(problem: str | None) -> Any:
+    """The problem that a command names, if it does."""
+    from clpinn.problems import load_problem
+
+    return None if problem is None else load_problem(problem)
+
 
 @app.command()
 def problems(
@@ -211,7 +223,7 @@ def train(
     if resume and out is not None and (out / "config.json").exists():
         config = out / "config.json"  # it goes on as it began, by whatever optimiser
     if config is not None:
-        chosen = config_of.from_dict(read_config(config.parent)["settings"])
+        chosen = config_of.from_dict(read_config(config)["settings"])
         stated = load_problem(problem, paper=chosen.optimizer == "adam-lbfgs")
     elif optimizer == "natural":
         if budget is not None:
@@ -254,6 +266,7 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The directory of a run.")],
+    stated: PROBLEM = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics and nothing else.")] = False,
 ) -> None:
     """Errors of a run's network over the parameter grid, by its last checkpoint."""
@@ -262,10 +275,11 @@ def evaluate(
     from clpinn.settings import from_dict
 
     config = read_config(run)
-    problem, settings = problem_of(run), from_dict(config["settings"])
+    problem, settings = _stated(stated) or problem_of(run), from_dict(config["settings"])
     with Display(None, quiet=as_json) as display:
         found = errors(problem, load_network(run, problem), evaluated(settings), display.evaluation).summary()
-    about = {"problem": config["problem"], "method": settings.method, "seed": settings.seed}
+    name = stated or config["problem"] or config["description"]["class"]
+    about = {"problem": name, "method": settings.method, "seed": settings.seed}
     about |= plain(found) | {"has_reference": problem.reference is not None}
     if as_json:
         print(json.dumps(about, indent=2))
@@ -293,6 +307,7 @@ def adapt(
     together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer where memory is short.")] = 8,
     seed: Annotated[int, typer.Option(help="Decides the heads' start and all points.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the surrogate. [default: RUN/adapted.clpinn]")] = None,
+    stated: PROBLEM = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Sharpen a run's surrogate at single thetas: a small head each, used only where it is found to be better.
@@ -304,7 +319,7 @@ def adapt(
     from clpinn.evaluate import evaluate as errors
     from clpinn.runs import load_surrogate, plain
 
-    surrogate = load_surrogate(run)
+    surrogate = load_surrogate(run, _stated(stated))
     problem = surrogate.problem
     if unseen == bool(theta):
         raise ClpinnError("Give thetas to adapt to, such as nu=0.0113, or --unseen for all that were not trained.")
@@ -404,6 +419,7 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="File for the field: .nc, .csv or .vtk.")] = None,
     points: POINTS = None,
     trust: Annotated[bool, typer.Option(help="Tell how well the equations hold at that theta.")] = True,
+    stated: PROBLEM = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """The solution at a theta: a field for a file, or values at single points."""
@@ -412,7 +428,7 @@ def predict(
     from clpinn.export import write_field
     from clpinn.trust import Trust
 
-    surrogate, values = _surrogate(run), _single(_values(given or []))
+    surrogate, values = _surrogate(run, stated), _single(_values(given or []))
     with _warnings_told():
         field = surrogate.field(points, **values)
         theta = {name: values[name] for name in surrogate.problem.parameters}
@@ -458,13 +474,14 @@ def export(
     ],
     given: WORDS = None,
     points: POINTS = None,
+    stated: PROBLEM = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Write a run's surrogate, or a field of it, in a form that other programs read."""
     from clpinn.export import export as write
 
     with _warnings_told():
-        write(_surrogate(run), file, points, **_single(_values(given or [])))
+        write(_surrogate(run, stated), file, points, **_single(_values(given or [])))
     if as_json:
         print(json.dumps({"file": str(file), "bytes": file.stat().st_size}))
     else:
@@ -479,6 +496,7 @@ def plot(
         list[str] | None, typer.Argument(help="Thetas for fields and streamlines: nu=0.01,0.1. [default: by error]")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Picture: .png, .svg, .pdf. [default: RUN/KIND.png]")] = None,
+    stated: PROBLEM = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Draw one figure of a run."""
@@ -486,7 +504,7 @@ def plot(
     from clpinn.report.reader import Run
     from clpinn.report.style import save
 
-    read = Run(run)
+    read = Run(run, _stated(stated))
     file = out or run / f"{kind}.png"
     with Display(None, quiet=as_json) as display, _warnings_told():
         thetas = _thetas(read.problem, theta) if theta else None
@@ -503,6 +521,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The page. [default: RUN/report.html, or report.html for several]")
     ] = None,
+    stated: PROBLEM = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """One self-contained HTML page about one run or several: errors, figures, how to repeat them."""
@@ -511,21 +530,22 @@ def report(
 
     file = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     with Display(None, quiet=as_json) as display, _warnings_told():
-        write_page([Run(run) for run in runs], file, display.evaluation)
+        write_page([Run(run, _stated(stated)) for run in runs], file, display.evaluation)
     if as_json:
         print(json.dumps({"file": str(file), "bytes": file.stat().st_size}))
     else:
         Console().print(Text(f"report: {file} ({file.stat().st_size / 1e3:.0f} kB)"))
 
 
-def _surrogate(run: Path) -> Any:
+def _surrogate(run: Path, stated: str | None) -> Any:
     """The surrogate of a run, or one in a file beside it (adapted.clpinn)."""
     from clpinn.runs import load_surrogate, problem_of
     from clpinn.surrogate import load
 
+    problem = _stated(stated)
     if not run.is_file():
-        return load_surrogate(run)
-    return load(run, problem_of(run.parent) if (run.parent / "config.json").exists() else None)
+        return load_surrogate(run, problem)
+    return load(run, problem or (problem_of(run.parent) if (run.parent / "config.json").exists() else None))
 
 
 def _single(values: dict[str, Any]) -> dict[str, Any]:

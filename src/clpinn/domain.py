@@ -323,7 +323,11 @@ class Boundary:
 
 @dataclass(frozen=True, eq=False)
 class Interior:
-    """Where the residual holds: points drawn in the whole box, plus fixed anchors of the user's choice."""
+    """Where the residual holds: points drawn in the whole box, plus fixed anchors of the user's choice.
+
+    For training as in the paper. The natural gradient draws points of its own at every step, more where residuals are
+    large, and needs no anchors.
+    """
 
     points: int = 2500
     sampler: Sampler = "sobol"

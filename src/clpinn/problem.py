@@ -13,9 +13,11 @@ None in its place stands for the problem's own reference, if that is written wit
 """
 
 import inspect
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -43,7 +45,8 @@ class Condition:
     """A soft condition: residual(d, **named) is to vanish at `points` points of the region `on`.
 
     The residual is written for one point with the same named derivatives as the equation and returns a scalar, or
-    a dict of scalars. Its mean square enters the loss with `weight`.
+    a dict of scalars. Its mean square enters the loss with `weight`. Number and sampler of the points are those of
+    training as in the paper; the natural gradient draws points of its own at every step.
     """
 
     name: str
@@ -562,6 +565,9 @@ def validate(problem: Problem) -> None:
             f"{kind}.conditions must be a tuple of clpinn.Condition and clpinn.Data, but is {problem.conditions!r}. "
             "A tuple of one needs a comma: (cl.Condition(...),)."
         )
+    if not isinstance(problem.interior, Interior):
+        raise ProblemError(f"{kind}.interior must be a clpinn.Interior(points), but is {problem.interior!r}.")
+    _require_whole(f"{kind}.interior", problem.interior.points)
     problem.interior.sample(problem.coordinates, jax.random.key(0))
 
     x, theta = jnp.zeros(len(problem.coordinates)), jnp.zeros(len(problem.parameters))
@@ -572,16 +578,25 @@ def validate(problem: Problem) -> None:
         return derivatives.linear(derivatives.concatenate([coordinates, parameters]), weight, bias)
 
     _traced(lambda: residuals(problem, network, x, theta), "residual")
-    seen: list[str] = []
+    seen = ["interior"]
     for condition in problem.conditions:
         if condition.name in seen:
-            raise ProblemError(f"{kind} has two conditions called {condition.name!r}. Rename one.")
+            raise ProblemError(
+                f"{kind} has two conditions called {condition.name!r}, or one with the name of the equation's own "
+                "points, interior. Rename one."
+            )
         seen.append(condition.name)
         if not condition.weight > 0:
             raise ProblemError(f"Condition {condition.name!r} needs a weight above zero, but got {condition.weight}.")
         if isinstance(condition, Data):
             data_points(problem, condition)
         else:
+            if not isinstance(condition.on, At | Boundary):
+                raise ProblemError(
+                    f"Condition {condition.name!r} holds on clpinn.at(t=0), clpinn.boundary('x') and the like, but got "
+                    f"on={condition.on!r}."
+                )
+            _require_whole(f"Condition {condition.name!r}", condition.points)
             _traced(
                 lambda c=condition: condition_residuals(problem, c, network, x, theta), f"condition {condition.name!r}"
             )
@@ -594,6 +609,18 @@ def validate(problem: Problem) -> None:
             )
 
 
+def _require_whole(where: str, points: Any) -> None:
+    if not isinstance(points, int | np.integer):
+        raise ProblemError(f"{where} needs a whole number of points, such as 1000, but got {points!r}.")
+
+
+ADVICE: tuple[tuple[type[Exception], str], ...] = (
+    (jax.errors.TracerArrayConversionError, "Use jax.numpy (jnp) in place of numpy there."),
+    (jax.errors.TracerBoolConversionError, "Use jnp.where in place of if there."),
+    (jax.errors.ConcretizationTypeError, "Use jax.numpy (jnp) and no float() or int() there."),
+)
+
+
 def _traced(function: Callable[[], Any], where: str) -> None:
     """Trace a user's function abstractly; what it raises is told with its place."""
     try:
@@ -601,8 +628,20 @@ def _traced(function: Callable[[], Any], where: str) -> None:
     except ClpinnError:
         raise
     except Exception as error:
-        text = str(error).strip().split("\n")[0]
-        raise ProblemError(f"{where} (or constrain, or place) failed: {type(error).__name__}: {text}") from error
+        raise failed(f"{where} (or constrain, or place)", error) from error
+
+
+def failed(where: str, error: Exception) -> ProblemError:
+    """What a user's function raised, with the line and, where it is a known slip, what to do."""
+    text = str(error).strip().split("\n")[0]
+    library = str(Path(__file__).parent)
+    lines = [
+        f" ({frame.filename}, line {frame.lineno})"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "site-packages" not in frame.filename and not frame.filename.startswith((library, "<"))
+    ]
+    advice = next((f" {advice}" for kind, advice in ADVICE if isinstance(error, kind)), "")
+    return ProblemError(f"{where} failed: {type(error).__name__}: {text}{''.join(lines[-1:])}{advice}")
 
 
 def _reads_as_derivative(name: str, problem: Problem) -> bool:

@@ -18,6 +18,7 @@ import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,9 +36,9 @@ from clpinn.evaluate import Metrics, evaluate
 from clpinn.export import replacing
 from clpinn.networks import MetaPINN
 from clpinn.optimizers import Step
-from clpinn.problem import Problem, theta_features, validate
-from clpinn.problems import load_problem
-from clpinn.references import Progress
+from clpinn.problem import Problem, failed, theta_features, validate
+from clpinn.problems import BENCHMARKS, load_problem
+from clpinn.references import Progress, reference_at
 from clpinn.selection import Uniform
 from clpinn.settings import Settings, from_dict, natural, to_dict
 from clpinn.surrogate import Surrogate, describe, load
@@ -97,10 +98,14 @@ def train(
     kept in that directory, and can be resumed. For all other settings see `run`.
     """
     settings = replace(natural(problem, method), seed=seed, seconds=seconds, steps=steps, until=until)
-    if out is not None:
-        return run(problem, settings, out, resume, observer=observer).surrogate
+    told: list[str] = []
+    if observer is None:
+        observer = Observer(message=told.append)
     with tempfile.TemporaryDirectory() as folder:
-        return run(problem, settings, folder, observer=observer).surrogate
+        result = run(problem, settings, out or folder, resume and out is not None, observer=observer)
+    if result.outcome == "diverged":
+        warnings.warn(" ".join(["Training diverged, so the surrogate is of no use.", *told[-1:]]), stacklevel=2)
+    return result.surrogate
 
 
 def run(
@@ -120,6 +125,7 @@ def run(
     starts, a finished one is left as it is. `start` is a network to start from, in place of a fresh one.
     """
     validate(problem)
+    settings = from_dict(to_dict(settings))  # NumPy's numbers as plain ones
     observer = observer or Observer()
     folder = Path(out)
     started = (folder / "config.json").exists()
@@ -134,6 +140,7 @@ def run(
         raise RunError(
             f"The directory {folder} is not empty. Choose another with --out, or go on with what is there: --resume."
         )
+    _check_reference(problem)
     with jax.enable_x64(settings.precision == "double"):
         trainer = Trainer(problem, settings)
         state = trainer.init(start)  # settings that make no sense fail here, before anything is written
@@ -144,6 +151,18 @@ def run(
             if settings.network.kind == "metapinn":
                 return _train_meta(trainer, folder, checkpoint_seconds, observer)
             return _train(trainer, state, folder, resume, checkpoint_seconds, observer, stopped)
+
+
+def _check_reference(problem: Problem) -> None:
+    """Ask the reference for two points: what is wrong with it is better known before training than after."""
+    if problem.reference is None:
+        return
+    try:
+        reference_at(problem, problem.evaluation.points[:2], problem.parameters.centre)
+    except ClpinnError:
+        raise
+    except Exception as error:
+        raise failed("reference", error) from error
 
 
 def _train(
@@ -326,8 +345,8 @@ def evaluated(settings: Settings) -> Points | None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """A run's config.json."""
-    path = folder / "config.json"
+    """A run's config.json, given its directory or the file itself."""
+    path = folder if folder.is_file() else folder / "config.json"
     if not path.is_file():
         raise RunError(f"{folder} is not a run: it has no config.json. Give the directory of a run.")
     try:
@@ -337,16 +356,28 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def problem_of(folder: Path | str) -> Problem:
-    """The problem of a run that was started from the command line."""
+    """The problem of a run that was started from the command line, or is of a benchmark."""
     config = read_config(Path(folder))
-    if config["problem"] is None:
-        raise RunError(f"The run in {folder} was started from Python with a problem of its own: pass that problem.")
-    return load_problem(config["problem"], paper=from_dict(config["settings"]).optimizer == "adam-lbfgs")
+    name, about = config["problem"], config["description"]
+    if name is None:
+        for kind in BENCHMARKS.values():
+            if kind.__name__ == about["class"] and describe(problem := kind(**about["options"])) == about:
+                return problem
+        raise RunError(
+            f"The run in {folder} was started from Python with a problem of its own, {about['class']}: give that, "
+            f"--problem my_pde.py:{about['class']} at the command line."
+        )
+    file = name if name.endswith(".py") else name.rpartition(":")[0]
+    there = Path(config.get("started_in", "")) / file
+    if file and not Path(file).is_file() and there.is_file():
+        name = f"{there}{name[len(file) :]}"
+    return load_problem(name, paper=from_dict(config["settings"]).optimizer == "adam-lbfgs")
 
 
 def _write_config(folder: Path, problem: Problem, settings: Settings, name: str | None) -> None:
     config = {
         "problem": name,
+        "started_in": str(Path.cwd()),
         "description": describe(problem),
         "settings": to_dict(settings),
         "versions": {"python": platform.python_version()} | {library: version(library) for library in LIBRARIES},

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import equinox as eqx
@@ -200,7 +201,9 @@ def paper(problem: Problem, method: str) -> Settings:
     if method not in (*METHODS, *RIVALS):
         also = ", or free with the natural optimiser" if method == "free" else ""
         raise SettingsError(f"Unknown method {method!r}. Use one of {', '.join((*METHODS, *RIVALS))}{also}.")
-    protocol = PROTOCOLS.get(type(problem).__name__)
+    # A user's own class may have a benchmark's name, too.
+    ours = [kind.__name__ for kind in type(problem).__mro__ if kind.__module__.startswith("clpinn.problems.")]
+    protocol = PROTOCOLS.get(ours[0]) if ours else None
     if protocol is None:
         room = 2 ** len(problem.parameters) + 8
         protocol = Protocol(active=room, replay=room)
@@ -314,7 +317,7 @@ def scaled(settings: Settings, budget: float) -> Settings:
 
 def to_dict(settings: Settings) -> dict[str, Any]:
     """Settings as plain values, for config.json."""
-    return json.loads(json.dumps(dataclasses.asdict(settings)))
+    return json.loads(json.dumps(dataclasses.asdict(settings), default=methodcaller("item")))  # of NumPy's numbers
 
 
 def from_dict(values: Mapping[str, Any]) -> Settings:

@@ -422,9 +422,10 @@ def load(path: Path | str, problem: Problem | None = None) -> Surrogate:
             f"{path} holds {what}, which this version ({version('clpinn')}) does not read. Use the version that wrote "
             "it, or train again."
         )
+    if problem is not None:
+        validate(problem)
     try:
         problem = problem or _benchmark(path, about["problem"], about["description"])
-        validate(problem)
         if describe(problem) != about["description"]:
             raise SurrogateError(
                 f"{path} is of another problem than the one given: {about['description']}, not {describe(problem)}."

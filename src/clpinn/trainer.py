@@ -277,7 +277,12 @@ class Trainer:
                 value = float(met.value)
             if not (math.isfinite(value) and math.isfinite(float(met.gradient_norm))):
                 if good.recoveries >= RECOVERIES:
-                    callbacks.message("The loss is not finite and the remedy did not help. The run ends here.")
+                    names = [name for name, part in objective.named.items() if not math.isfinite(float(part))]
+                    callbacks.message(
+                        f"The loss is not finite (of {', '.join(names) or 'its derivatives'}) and the remedy did not "
+                        "help. The run ends here. Look for roots, logarithms, powers and quotients that are not "
+                        "defined for every value a network may give."
+                    )
                     return good, "diverged"
                 good = self._remedied(good)
                 callbacks.message(

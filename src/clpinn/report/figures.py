@@ -66,6 +66,8 @@ def reasons(run: Run) -> dict[str, str | None]:
         problem = run.problem
         if len(problem.parameters) == 0:
             found |= dict.fromkeys(("errors", "residuals"), "the problem has no parameters")
+        elif len(run.errors["res_pde"]) != len(problem.candidates):  # of a standard PINN, say
+            found["errors"] = "its errors are not those at the problem's candidates"
         if not is_flow(problem):
             found["streamlines"] = "the problem is no flow with the outputs u, v on the coordinates x, y"
         elif problem.place is not None:

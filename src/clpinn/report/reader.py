@@ -17,9 +17,10 @@ from clpinn.surrogate import Surrogate, load
 
 @dataclass(frozen=True)
 class Run:
-    """The directory of a run that has ended."""
+    """The directory of a run that has ended; with its problem where that cannot be found from there."""
 
     folder: Path
+    stated: Problem | None = None
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class Run:
 
     @cached_property
     def problem(self) -> Problem:
-        return problem_of(self.folder)
+        return self.stated or problem_of(self.folder)
 
     @cached_property
     def surrogate(self) -> Surrogate:
