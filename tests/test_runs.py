@@ -706,6 +706,61 @@ def test_a_start_that_gets_nowhere_is_followed_by_another(tmp_path, monkeypatch)
     assert result.metrics["steps"] == 90 and np.isfinite(result.metrics["validation"])
 
 
+def test_patience_waits_for_another_start(tmp_path, monkeypatch):
+    """A run without bounds: what is stuck is begun again, with full steps, before progress is asked for."""
+    for name, value in (("START_STEPS", 20), ("STARTS", 3), ("PATIENCE", 10), ("NOTHING_LEARNT", 0.0)):
+        monkeypatch.setattr(trainer, name, value)
+    told: list[str] = []
+    rates: list[tuple[int, float]] = []
+    observer = Observer(lambda state, *_: rates.append((state.step, state.rate)), message=told.append)
+    run(Decay(), natural_for(), tmp_path, observer=observer)
+    assert len(told) == 2 and all(rate == 1 for step, rate in rates if step <= 40)
+    assert rates[-1][1] < 1
+
+
+def test_new_bounds_take_the_place_of_the_old_ones(tmp_path):
+    """All of them, and they are kept; a run that ended by itself goes on with them."""
+
+    def again(**bounds):
+        return run(Decay(), dataclasses.replace(natural_for(), **bounds), tmp_path / "a", resume=True)
+
+    assert again(until=1e9).outcome == "until"
+    assert again(steps=12).metrics["steps"] == 12
+    stored = json.loads((tmp_path / "a" / "config.json").read_text())["settings"]
+    assert (stored["steps"], stored["until"]) == (12, None)
+    assert again().metrics["steps"] == 12
+    whole = run(Decay(), dataclasses.replace(natural_for(), steps=12), tmp_path / "whole")
+    assert eqx.tree_equal(whole.network, again().network)
+
+
+def test_a_run_that_ended_by_itself_goes_on_with_a_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "PATIENCE", 10)
+    monkeypatch.setattr(trainer, "SHORTEST", 0.5)
+    ended = run(Decay(), natural_for(), tmp_path)
+    steps = ended.metrics["steps"]
+    assert ended.outcome == "finished"
+    further = run(Decay(), dataclasses.replace(natural_for(), steps=steps + 5), tmp_path, resume=True)
+    assert (further.outcome, further.metrics["steps"]) == ("steps", steps + 5)
+
+
+def test_an_equation_that_overflows_at_its_sources_size_is_begun_with_less(tmp_path):
+    class PoissonBoltzmann(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box(S=cl.log(1e4, 1e5))
+        candidates = parameters.grid(S=2)
+
+        def constrain(self, raw, x):
+            return x * (1 - x) * raw
+
+        def residual(self, d, S):
+            return d.u_xx - jnp.sinh(d.u) + S
+
+    problem = PoissonBoltzmann()
+    result = run(problem, natural_for("free", "steps=40", problem=problem), tmp_path)
+    assert result.outcome == "steps" and result.metrics["recoveries"] == 0
+    assert 1 < float(result.network.output.amplitude[0]) < 200
+
+
 def test_batches_grow_up_to_the_number_of_parameters(tmp_path, monkeypatch):
     """Twofold after so many steps, and not late in a run."""
     monkeypatch.setattr("clpinn.trainer.GROW_STEPS", 10)
@@ -780,7 +835,10 @@ class Undefined(Decay):
 
 @pytest.mark.parametrize(
     ("problem", "message"),
-    [(Scalar(), "reference must return a dict"), (Undefined(), "reference failed: RuntimeError: no such solver .*line")],
+    [
+        (Scalar(), "reference must return a dict"),
+        (Undefined(), "reference failed: RuntimeError: no such solver .*line"),
+    ],
 )
 def test_a_bad_reference_is_told_before_training(problem, message, tmp_path):
     with pytest.raises(cl.ProblemError, match=message):

@@ -249,8 +249,11 @@ def train(
         seconds, budget = 120.0, 0.02
     if budget is not None:
         chosen = config_of.scaled(chosen, budget)
-    given = {"seconds": seconds, "steps": steps, "until": until, "probe": probe or None}
-    chosen = dataclasses.replace(chosen, **{name: value for name, value in given.items() if value is not None})
+    bounds = {"seconds": seconds, "steps": steps, "until": until}
+    if any(value is not None for value in bounds.values()):  # in place of all that a resumed run had
+        chosen = dataclasses.replace(chosen, **bounds)
+    if probe:
+        chosen = dataclasses.replace(chosen, probe=probe)
     chosen = config_of.override(chosen, assign or [])
     with Display(chosen, quiet=as_json) as display:
         observer = Observer(display.progress, display.event, display.message, display.evaluation)

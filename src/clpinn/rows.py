@@ -7,7 +7,7 @@ theta, so that equations, outputs and tasks of very different amplitude count al
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from clpinn.derivatives import Jet, linear
 from clpinn.domain import At, Boundary, Box, Points, generator
 from clpinn.loss import measured_rows, terms
 from clpinn.networks import FNN, build
@@ -113,6 +114,7 @@ class Rows:
         others = max(1, len(self._functions) - 1)
         wanted = {name: rows * (1 - share if name == "interior" else share / others) for name in self._functions}
         self.points = {name: self.even(rows / len(self._names[name])) for name, rows in wanted.items()}
+        self.count = sum(count * len(self._names[name]) for name, count in self.points.items())
         self._residuals = jax.jit(self._sharded(self.scaled, PartitionSpec("rows")))
         self._values = jax.jit(self._sharded(self._sum, PartitionSpec()))
         by_row = PartitionSpec("rows")
@@ -120,10 +122,15 @@ class Rows:
         self._magnitudes = {name: jax.jit(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in self._sizes_at().items()}
 
     def even(self, points: float) -> int:
-        """A number of points that every device gets the same share of, in whole chunks."""
+        """A number of points, hardly more, that every device gets the same share of, in equal chunks."""
         devices = self._mesh.size
         share = max(1, math.ceil(points / devices))
-        return devices * (share if share <= CHUNK else CHUNK * math.ceil(share / CHUNK))
+        chunk = _chunk(share)
+        return devices * chunk * math.ceil(share / chunk)
+
+    @property
+    def has_time(self) -> bool:
+        return self._flow is not None
 
     # Drawing -----------------------------------------------------------------------------------------------------
 
@@ -194,7 +201,11 @@ class Rows:
         batch = {}
         for (name, count), start in zip(points.items(), generator(take_key).random(len(points)), strict=True):
             weight = (_ones if name in self._data else weigh)(np.asarray(candidates[name].x))
-            size = np.nan_to_num(np.linalg.norm(found[name], axis=1), posinf=0.0) * np.sqrt(weight)
+            size = np.linalg.norm(found[name], axis=1)
+            defined = np.isfinite(size)
+            if defined.any():  # a root or logarithm may be undefined at some points for the moment
+                weight = np.where(defined, weight, 0.0)
+            size = np.nan_to_num(size, posinf=0.0) * np.sqrt(weight)
             share = UNIFORM_SHARE * weight / weight.sum()
             share += (1 - UNIFORM_SHARE) * size / max(size.sum(), np.finfo(float).tiny)
             taken = _stratified(share, count, start)
@@ -277,19 +288,36 @@ class Rows:
         is taken. Nothing is made smaller, as what starts small may grow.
         """
         sources, others = (dict.fromkeys(self.problem.outputs, start) for start in (0.0, math.inf))
+        for name, source, sizes in self._typical(network, key):
+            total = sum(sizes.values())
+            for output, size in sizes.items():
+                sources[output] = max(sources[output], source / total)
+                if name == "interior":  # u = 0 on a boundary tells nothing
+                    others[output] = min(others[output], total / size)
+        found = [max(sources[output], others[output]) for output in self.problem.outputs]
+        return np.array([max(1.0, 0.1 * size) if math.isfinite(size) else 1.0 for size in found])
+
+    def overshot(self, network: Any, key: Array) -> Bool[np.ndarray, " outputs"]:
+        """Outputs whose terms are far larger than the source of every residual that they are in and that has one.
+
+        What a source asks for is less where the equation is not linear: of exp(u) = 1e6 u is 14.
+        """
+        far: dict[str, list[bool]] = {output: [] for output in self.problem.outputs}
+        for _, source, sizes in self._typical(network, key):
+            for output, size in sizes.items():
+                far[output] += [size > 10 * source] * (source > 0)
+        return np.array([bool(found) and all(found) for found in far.values()])
+
+    def _typical(self, network: Any, key: Array) -> Iterator[tuple[str, float, dict[str, float]]]:
+        """Of every residual: its term, its source, and what each output adds to it, where that is anything."""
         for name in [name for name in self._functions if name not in self._data]:
             theta_key, point_key, key = jax.random.split(key, 3)
             thetas = self.problem.parameters.sample(SCALE_TASKS, theta_key, "uniform")
             here = self._positions(name, point_key, SCALE_TASKS * SCALE_POINTS)
             for parts in self._sizes(name, network, here, thetas).values():
                 sizes = {output: float(np.median(part)) for output, part in parts.items()}
-                source, total = sizes.pop(""), sum(sizes.values())
-                for output in [output for output, size in sizes.items() if size > 0]:
-                    sources[output] = max(sources[output], source / total)
-                    if name == "interior":  # u = 0 on a boundary tells nothing
-                        others[output] = min(others[output], total / sizes[output])
-        found = [max(sources[output], others[output]) for output in self.problem.outputs]
-        return np.array([max(1.0, 0.1 * size) if math.isfinite(size) else 1.0 for size in found])
+                source = sizes.pop("")
+                yield name, source, {output: size for output, size in sizes.items() if size > 0}
 
     def _sizes(
         self,
@@ -342,14 +370,24 @@ class Rows:
         return jax.tree.map(np.asarray, self._residuals(network, dict(batch)))
 
     def capped(self, found: Mapping[str, np.ndarray]) -> float:
-        """The sum of squares of residuals of an even batch, each at most that of a residual as large as its terms."""
-        return float(sum(np.sum(np.minimum(f**2, self._weights[name] / len(f))) for name, f in found.items()))
+        """The sum of squares of residuals of an even batch, each at most that of a residual as large as its terms.
+
+        One that is not finite counts as such.
+        """
+        return float(sum(np.sum(np.fmin(f**2, self._weights[name] / len(f))) for name, f in found.items()))
+
+    def largest(self, found: Mapping[str, np.ndarray]) -> float:
+        """The same of the single residual with the largest, whatever its weight."""
+        share = {name: self._weights[name] / len(f) for name, f in found.items()}
+        return max(
+            float(np.max(np.sum(np.fmin(f**2 / share[name], 1.0), axis=0)) / len(f)) for name, f in found.items()
+        )
 
     def jacobian(self, network: Any, batch: Mapping[str, Batch]) -> Linearised:
         """All rows of a batch and their derivatives, balanced.
 
         Balanced: the rows of each residual are multiplied by one factor, so that their derivatives have the same mean
-        square.
+        square, but for the weight of the condition. A residual that no weight of the network moves is left as it is.
         """
         found, slopes, balance = self._jacobians(network, dict(batch))
         found, balance = jax.tree.map(np.asarray, (found, balance))
@@ -427,16 +465,19 @@ class Rows:
             def one(point: Batch, name=name) -> tuple[Array, Any]:
                 return with_derivatives(lambda network: self.at(name, network, point), network)
 
-            rows[name], jacobians[name] = jax.lax.map(one, part, batch_size=min(CHUNK, len(part.x)))
+            rows[name], jacobians[name] = jax.lax.map(one, part, batch_size=_chunk(len(part.x)))
 
         def mean_square(jacobian: Any, residuals: int) -> Array:
             squares = [jnp.sum(leaf**2, axis=tuple(range(2, leaf.ndim))) for leaf in jax.tree.leaves(jacobian)]
             return jax.lax.pmean(jnp.mean(sum(squares, jnp.zeros(residuals)), axis=0), "rows")
 
-        squares = {name: mean_square(jacobian, rows[name].shape[1]) for name, jacobian in jacobians.items()}
+        squares = {
+            name: mean_square(jacobian, rows[name].shape[1]) / self._weights[name]
+            for name, jacobian in jacobians.items()
+        }
         largest = jnp.max(jnp.concatenate(list(squares.values())))
         balance = {
-            name: jnp.where(largest > 0, jnp.sqrt(largest / jnp.maximum(square, BALANCE_RANGE * largest)), 1.0)
+            name: jnp.sqrt(jnp.where(square > BALANCE_RANGE * largest, largest / square, 1.0))
             for name, square in squares.items()
         }
         return rows, jacobians, balance
@@ -445,19 +486,48 @@ class Rows:
 def flow(problem: Problem) -> tuple[int, float] | None:
     """Which coordinate time is, and its sign: it runs away from the end that a condition holds, forwards by default.
 
-    Time is called t. None where there is none, it is periodic, or conditions hold both ends.
+    Time is called t. None where there is none, it is periodic, or conditions hold both ends or a moment between.
     """
     if "t" not in problem.coordinates.names or problem.coordinates["t"].scale == "periodic":
         return None
-    axis, ends = problem.coordinates["t"], set()
+    axis = problem.coordinates["t"]
+    held = {time for time in (axis.low, axis.high) if _holds(problem, time)}
     for condition in problem.conditions:
         if isinstance(condition, Condition):
             on = condition.on
-            ends |= {axis.low, axis.high} if isinstance(on, Boundary) and "t" in on.names else set()
-            ends |= {dict(on.fixed).get("t")} if isinstance(on, At) else set()
-    if {axis.low, axis.high} <= ends:
+            held |= {axis.low, axis.high} if isinstance(on, Boundary) and "t" in on.names else set()
+            held |= {time for name, time in on.fixed if name == "t"} if isinstance(on, At) else set()
+    if not held < {axis.low, axis.high}:
         return None
-    return problem.coordinates.names.index("t"), -1.0 if axis.high in ends else 1.0
+    return problem.coordinates.names.index("t"), -1.0 if axis.high in held else 1.0
+
+
+def _holds(problem: Problem, time: float) -> bool:
+    """Whether the hard transform holds an output at a time of the box: there the network has no say."""
+    if problem.constrain is None:
+        return False
+    inside = problem.coordinates.sample(16, jax.random.key(0), "uniform")
+    there = inside.copy()
+    there[:, problem.coordinates.names.index("t")] = time
+    thetas = problem.parameters.sample(16, jax.random.key(1), "uniform")
+
+    def outputs(x: Points, raw: float) -> np.ndarray:
+        def network(coordinates: Jet, parameters: Jet) -> Jet:
+            weight = jnp.zeros((len(coordinates.value), len(problem.outputs)))
+            return linear(coordinates, weight, jnp.full(len(problem.outputs), raw))
+
+        found = jax.vmap(lambda x, theta: values(problem, network, x, theta))(jnp.asarray(x), jnp.asarray(thetas))
+        return np.stack([found[name] for name in problem.outputs])
+
+    def say(x: Points) -> np.ndarray:
+        return np.max(np.abs(outputs(x, 1.7) - outputs(x, 0.3)), axis=1)
+
+    return bool(np.any((say(there) <= 1e-6 * say(inside)) & (say(inside) > 0)))
+
+
+def _chunk(points: int) -> int:
+    """Points differentiated at once, so that these are done in equal parts."""
+    return math.ceil(points / math.ceil(points / CHUNK))
 
 
 def with_derivatives(residuals: Callable[[Any], Array], parameters: Any) -> tuple[Float[Array, " residuals"], Any]:

@@ -43,8 +43,9 @@ from clpinn.selection import Uniform
 from clpinn.settings import Settings, from_dict, natural, to_dict
 from clpinn.surrogate import Surrogate, describe, load
 from clpinn.tasks import TaskPool, coverage_hole
-from clpinn.trainer import Callbacks, State, Trainer
+from clpinn.trainer import DONE, NATURAL, Callbacks, State, Trainer
 
+BOUNDS = ("steps", "seconds", "until")
 EXIT_CODES = {"diverged": 3, "stopped": 130}
 """What the command ends with after these outcomes; 0 after all others."""
 LIBRARIES = ("clpinn", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
@@ -121,8 +122,9 @@ def run(
     """Train a problem with these settings in the directory `out`, which must be empty or new unless `resume`.
 
     `name` is how the command line calls the problem. With `resume`, a run goes on where its last checkpoint was, with
-    the settings it was started with (only `steps`, `seconds` and `until` may be given anew); one without a checkpoint
-    starts, a finished one is left as it is. `start` is a network to start from, in place of a fresh one.
+    the settings it was started with; only `steps`, `seconds` and `until` may be given anew, and take the place of all
+    bounds that it had. One without a checkpoint starts. A finished one is left as it is, but under natural goes on if
+    bounds are given. `start` is a network to start from, in place of a fresh one.
     """
     validate(problem)
     settings = from_dict(to_dict(settings))  # NumPy's numbers as plain ones
@@ -133,7 +135,8 @@ def run(
         settings = _same_run(folder, problem, name, settings)
         if (folder / "metrics.json").exists():
             metrics = json.loads((folder / "metrics.json").read_text())
-            if metrics["outcome"] not in ("stopped", "time", "steps", "until"):
+            goes_on = ["stopped", "time", "steps", "until"] + ["finished"] * _may_go_on(settings)
+            if metrics["outcome"] not in goes_on:
                 observer.message(f"The run in {folder} has ended ({metrics['outcome']}). Nothing is left to do.")
                 return Result(load_surrogate(folder, problem), metrics, folder)
     elif folder.exists() and any(folder.iterdir()):
@@ -146,7 +149,10 @@ def run(
         state = trainer.init(start)  # settings that make no sense fail here, before anything is written
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder), _stop_signals() as stopped:
-            if not started:
+            if started:  # the bounds may be new
+                config = read_config(folder) | {"settings": to_dict(settings)}
+                _write(folder / "config.json", json.dumps(config, indent=2))
+            else:
                 _write_config(folder, problem, settings, name)
             if settings.network.kind == "metapinn":
                 return _train_meta(trainer, folder, checkpoint_seconds, observer)
@@ -177,6 +183,8 @@ def _train(
     problem, settings, before = trainer.problem, trainer.settings, 0.0
     if resume:
         state, before = _restored(folder, trainer, state, observer)
+        if state.stage == DONE and _may_go_on(settings):
+            state = replace(state, stage=NATURAL, rate=1.0, best_step=state.step)
     _cut(folder / "history.jsonl", state.step)
     _cut(folder / "events.jsonl", state.step)
     start = time.perf_counter()
@@ -395,9 +403,14 @@ def _same_run(folder: Path, problem: Problem, name: str | None, settings: Settin
             f"The run in {folder} is of another problem: {was}, not {now}. Nothing was changed. Resume it with its own "
             "problem, or choose another directory."
         )
+    given = {name: getattr(settings, name) for name in BOUNDS}
     stored = from_dict(config["settings"])
-    given = {name: getattr(settings, name) for name in ("steps", "seconds", "until") if getattr(settings, name)}
-    return replace(stored, **given)
+    return replace(stored, **given) if any(given.values()) else stored
+
+
+def _may_go_on(settings: Settings) -> bool:
+    """Whether a run that has ended by itself has more to do: a bound of time or steps gives it that."""
+    return settings.optimizer == NATURAL and (settings.steps is not None or settings.seconds is not None)
 
 
 @contextmanager

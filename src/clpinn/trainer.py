@@ -31,6 +31,7 @@ from clpinn.rows import Pool, Rows
 from clpinn.selection import Bayesian, Fixed, GridGreedy, Selection, Selector, Uniform
 from clpinn.settings import Settings, SettingsError
 from clpinn.tasks import Moves, TaskPool
+from clpinn.threads import memory
 from clpinn.weighting import Dynamic, Equal, Weighting
 
 ADAM, LBFGS_STAGE, NATURAL, DONE = "adam", "lbfgs", "natural", "done"
@@ -43,8 +44,9 @@ VALIDATION_STEPS, VALIDATION_POINTS = 10, 4096
 PATIENCE, SHORTEST = 40, 1 / 16
 FALL = (0.0, 0.8, 1.0), (0.0, 0.6, 1.0)
 """How far the longest step has fallen, on a logarithmic scale, at shares of a bounded run: faster at the end."""
-GROW_STEPS, GROW_UNTIL = 500, 0.8
-"""Batches grow twofold after so many steps, up to the number of parameters, and not after this share of a run."""
+GROW_STEPS, GROW_UNTIL, MEMORY_SHARE = 500, 0.8, 0.5
+"""Batches grow twofold after so many steps, up to the number of parameters and this share of the machine's memory, and
+not after that share of a run."""
 START_STEPS, STARTS, NOTHING_LEARNT = 100, 5, 0.5
 """A start is given up after so many steps with a validation loss above this: residuals as large as their terms."""
 AMPLITUDE_RANGE, TINY = 0.01, 1e-6
@@ -253,7 +255,7 @@ class Trainer:
         every = max(1, min(100, (settings.adam.steps + settings.lbfgs.steps) // 100))
         if self.rows is not None:
             every = VALIDATION_STEPS
-        if state.stage == NATURAL and state.step == 0:
+        if state.stage == NATURAL and not math.isfinite(state.validation):  # not one that was stopped at once
             state = self._validated(self._amplified(state))
         objective = self._objective(state)
         good = state
@@ -321,7 +323,9 @@ class Trainer:
         """The state in the stage it is due for."""
         settings = self.settings
         unbounded = settings.steps is None and settings.seconds is None
-        if state.stage == NATURAL and unbounded and state.step - state.best_step >= PATIENCE:
+        may_restart = state.starts < STARTS and state.step < state.starts * START_STEPS
+        patient = state.step - state.best_step < PATIENCE or (may_restart and state.validation > NOTHING_LEARNT)
+        if state.stage == NATURAL and unbounded and not patient:
             if state.rate <= SHORTEST:
                 return replace(state, stage=DONE)
             return replace(state, rate=state.rate / 2, best=state.validation, best_step=state.step)
@@ -369,9 +373,20 @@ class Trainer:
         if not _has_amplitudes(state.network):
             return state
         network = state.network
+
+        def multiplied(network: Any, factor: np.ndarray) -> Any:
+            by = jnp.asarray(factor, self.dtype)
+            return eqx.tree_at(lambda n: n.output.amplitude, network, replace_fn=lambda before: before * by)
+
         for _ in range(1 + len(self.problem.outputs)):  # one output's amplitude may ask for another's
-            factor = jnp.asarray(self.rows.amplitudes(network, self._validation_key), self.dtype)
-            network = eqx.tree_at(lambda n: n.output.amplitude, network, replace_fn=lambda before, f=factor: before * f)
+            network = multiplied(network, self.rows.amplitudes(network, self._validation_key))
+        while np.any(raised := np.asarray(network.output.amplitude) > 1):
+            found = self._validation_residuals(network, self.rows.unscaled())[1]
+            infinite = any(np.isinf(part).any() for part in found.values())
+            over = raised & (infinite | self.rows.overshot(network, self._validation_key))
+            if not over.any():
+                break
+            network = multiplied(network, np.where(over, 0.5, 1.0))
         return replace(state, network=network)
 
     def _rescaled(self, state: State) -> State:
@@ -403,20 +418,15 @@ class Trainer:
         assert self.rows is not None
         optimizer, scales = state.natural
         rows, network = self.rows, state.network
-        points = dict.fromkeys(rows.points, rows.even(VALIDATION_POINTS))
-
-        def found(scales: Any) -> tuple[Any, Any]:
-            batch = rows.uniform(self._validation_key, points, scales, self._validation_pool)
-            return batch, rows.residuals(network, batch)
-
+        causality = self.settings.natural.causality
         with self.timing.measure("validation"):
             key = jax.random.fold_in(self._validation_key, state.step)
-            if math.isfinite(state.validation):  # otherwise there are no scales yet
-                weigh = rows.causal(*found(scales), self.settings.natural.causality)
+            if math.isfinite(state.validation) and rows.has_time and causality:  # otherwise there are no scales yet
+                weigh = rows.causal(*self._validation_residuals(network, scales), causality)
                 scales = rows.scales(network, key, scales, weigh)
             else:
                 scales = rows.scales(network, key, scales)
-            validation = rows.capped(found(scales)[1])
+            validation = rows.capped(self._validation_residuals(network, scales)[1])
         # A batch's own value cannot tell whether the step went too far for all the other rows; this can.
         worse = validation > 2 * state.validation
         limit = max(state.limit / 2, SHORTEST) if worse else min(1.2 * state.limit, 1.0)
@@ -425,18 +435,33 @@ class Trainer:
             state = replace(state, best=validation, best_step=state.step)
         return state
 
+    def _validation_residuals(self, network: Any, scales: Any) -> tuple[Any, Any]:
+        """Points over the whole box that are the same throughout a run, and the scaled residuals there."""
+        assert self.rows is not None
+        points = dict.fromkeys(self.rows.points, self.rows.even(VALIDATION_POINTS))
+        batch = self.rows.uniform(self._validation_key, points, scales, self._validation_pool)
+        return batch, self.rows.residuals(network, batch)
+
     def _grown(self, state: State, done: float) -> State:
         """The state with larger batches where it is time: they see more of what is left when the rest is solved."""
+        assert self.rows is not None
         parameters = sum(leaf.size for leaf in jax.tree.leaves(state.network))
-        fits = 2 * state.growth * self.settings.natural.rows <= parameters
+        rows = 2 * state.growth * self.rows.count
+        # The Jacobian as devices have it, as one array and its product with a vector; the kernel and its factor.
+        fits = 8 * (3 * rows * parameters + 2 * rows**2) <= MEMORY_SHARE * memory()
+        fits &= 2 * state.growth * self.settings.natural.rows <= parameters
         if state.step % GROW_STEPS == 0 and done <= GROW_UNTIL and fits:
             return replace(state, growth=2 * state.growth)
         return state
 
     def _is_stuck(self, state: State, done: float) -> bool:
         """Whether a start has got nowhere. Some do, where a solution oscillates: no batch helps any other."""
+        assert self.rows is not None
         early = state.step == state.starts * START_STEPS and state.starts < STARTS and done < 0.5
-        return early and state.validation > NOTHING_LEARNT
+        if not early or state.validation <= NOTHING_LEARNT:
+            return False
+        found = self._validation_residuals(state.network, state.natural[1])[1]
+        return self.rows.largest(found) > NOTHING_LEARNT  # many residuals, or one that weighs much, add up to more
 
     def _restarted(self, state: State) -> State:
         """The same run, with another fresh network."""
@@ -444,7 +469,7 @@ class Trainer:
             self.problem, self.settings.network, jax.random.fold_in(self._network_key, state.starts), self.dtype
         )
         state = replace(state, network=network, natural=self._optimizer_states(network)["natural"])
-        state = replace(state, starts=state.starts + 1, validation=math.inf, best=math.inf, limit=1.0)
+        state = replace(state, starts=state.starts + 1, validation=math.inf, best=math.inf, limit=1.0, rate=1.0)
         return self._validated(self._amplified(state))
 
     def _event_due(self, state: State, done: float) -> bool:
