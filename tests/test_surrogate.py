@@ -248,6 +248,23 @@ def test_trust_is_the_relative_residual():
     assert str(found).endswith(NOTE) and json.dumps(found.summary())
 
 
+def test_trust_is_relative_to_the_terms_at_that_theta():
+    """However small they are beside those elsewhere in the box."""
+
+    class Faint(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box(A=cl.log(1e-8, 1.0))
+
+        def constrain(self, raw, x, A):
+            return A * x * (2 + 0 * raw)
+
+        def residual(self, d, A):
+            return d.u_x - A
+
+    surrogate = made(Faint(), jnp.float64)
+    assert [surrogate.trust(A=A).norm for A in (1.0, 1e-3, 1e-8)] == pytest.approx([1 / 3] * 3)  # 2 A - A beside 3 A
+
+
 def test_trust_knows_heads_and_trained_thetas():
     surrogate = dataclasses.replace(made(Decay()), record={"tasks": [[0.5], [1.0]]})
     headed = with_heads(surrogate, np.array([[1.0]]), [True])

@@ -34,8 +34,8 @@ EDGE_SHARE = 0.1
 """Share of them that is drawn denser towards the edges of the domain: a fit errs most at corners that it never sees."""
 UNIFORM_SHARE = 0.5
 """Share of the points taken without regard to their residual."""
-SCALE_TASKS, SCALE_POINTS = 64, 64
-"""Thetas and points an estimate of the residuals' scale is made of."""
+SCALE_TASKS, SCALE_POINTS, SCALE_POINTS_ALONE = 64, 64, 1024
+"""Thetas and points of each that an estimate of the residuals' scale is made of; points of one at a single theta."""
 SCALE_RANGE, SCALE_FLOOR = 1e-3, 1e-6
 """A task is never counted as smaller than this, relative to the largest; nothing ever is, relative to what it was."""
 BALANCE_RANGE = 1e-12
@@ -254,19 +254,22 @@ class Rows:
         key: Array,
         before: Mapping[str, Scale] | None = None,
         weigh: Callable[[Points], np.ndarray] = _ones,
+        theta: Float[np.ndarray, " parameters"] | None = None,
     ) -> dict[str, Scale]:
         """The size of the terms of all residuals as the network has them now, measured inside the domain.
 
         That of a condition is, too: u = 0 on the boundary is to be judged by how large u is elsewhere. `before` are
         the scales until now. `weigh` gives the points' weights: what a network says of times that it has not come to
-        is no measure of anything.
+        is no measure of anything. With a `theta` they are those there alone, in place of a fit over the box.
         """
         before = before or self.unscaled()
         theta_key, point_key = jax.random.split(key)
         box = self.problem.parameters
         tasks = max(SCALE_TASKS, 2 * len(next(iter(before.values())).coefficients))
-        thetas = box.sample(tasks, theta_key, "uniform")
-        inside = self._positions("interior", point_key, tasks * SCALE_POINTS)
+        thetas, points = box.sample(tasks, theta_key, "uniform"), tasks * SCALE_POINTS
+        if theta is not None:
+            thetas, points = np.asarray(theta, float)[None], SCALE_POINTS_ALONE
+        inside = self._positions("interior", point_key, points)
         found = {}
         for name, names in self._names.items():
             sizes = self._sizes(name, network, inside, thetas, weigh)

@@ -285,7 +285,7 @@ class Surrogate:
 
     @cached_property
     def _residual_norms(self) -> ResidualNorms:
-        return ResidualNorms(self.problem, self.network)
+        return ResidualNorms(self.problem)
 
     @cached_property
     def _usual_norms(self) -> tuple[np.ndarray, np.ndarray]:

@@ -75,22 +75,22 @@ class Trust:
 
 
 class ResidualNorms:
-    """Residual norms of one network, in double precision, on the same fresh points at every theta."""
+    """Residual norms of networks, in double precision, on the same fresh points at every theta."""
 
-    def __init__(self, problem: Problem, network: Any, seed: int = 0):
-        scale_key, theta_key, self._point_key = jax.random.split(jax.random.key(seed), 3)
+    def __init__(self, problem: Problem, seed: int = 0):
+        self._scale_key, theta_key, self._point_key = jax.random.split(jax.random.key(seed), 3)
         self.thetas = problem.parameters.sample(THETAS if len(problem.parameters) else 1, theta_key)
         with jax.enable_x64(True):
             self._rows = Rows(problem, POINTS, jnp.float64)
-            self._scales = self._rows.scales(_double(network), scale_key)
         self._points = dict.fromkeys(self._rows.points, self._rows.even(POINTS))
 
     def at(self, network: Any, theta: Float[np.ndarray, " parameters"]) -> dict[str, float]:
         """Norms by residual name at one theta, of the network that answers there."""
         with jax.enable_x64(True):
-            here = Pool(np.asarray(theta, float)[None], np.ones(1))
-            batch = self._rows.uniform(self._point_key, self._points, self._scales, here)
-            found = self._rows.value(_double(network), self._rows.without_data(batch))[1]
+            here, network = Pool(np.asarray(theta, float)[None], np.ones(1)), _double(network)
+            scales = self._rows.scales(network, self._scale_key, theta=theta)
+            batch = self._rows.uniform(self._point_key, self._points, scales, here)
+            found = self._rows.value(network, self._rows.without_data(batch))[1]
         return {name: part**0.5 for name, part in found.items()}
 
     def total(self, network: Any, theta: Float[np.ndarray, " parameters"]) -> float:
