@@ -19,15 +19,18 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 from small import Decay, Hopeless
+from typer.testing import CliRunner
 
 import clpinn as cl
 from clpinn import checkpoint, runs, trainer
+from clpinn.cli import app
 from clpinn.loss import Loss
 from clpinn.networks import count
 from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
 from clpinn.rows import Rows
 from clpinn.runs import Observer, RunError, load_network, run
 from clpinn.settings import METHODS, SettingsError, natural, override, paper, scaled
+from clpinn.surrogate import describe
 from clpinn.trainer import EVENTS_UNTIL, RECOVERIES, VALIDATION_STEPS, Trainer
 
 FILES = {"config.json", "history.jsonl", "metrics.json", "errors.csv", "checkpoint", "model.clpinn"}
@@ -873,24 +876,21 @@ class Own(cl.Problem):
 """
 
 
-def test_a_run_from_python_is_used_at_the_command_line(tmp_path):
-    """With its problem named, or where it was started, or of a benchmark."""
-    (tmp_path / "own.py").write_text(OWN)
-    problem = load_problem(f"{tmp_path}/own.py:Own")
-    small = ["steps=2", "network.width=4", "natural.rows=16"]
-    run(problem, override(natural(problem, "free"), small), tmp_path / "own")
-    burgers = cl.problems.Burgers()
-    run(burgers, override(natural(burgers, "free"), small), tmp_path / "burgers")
-
-    def clpinn(*words, code=0, cwd=tmp_path):
-        done = subprocess.run([sys.executable, "-m", "clpinn", *words], capture_output=True, text=True, cwd=cwd)
-        assert done.returncode == code, done.stderr
-        return " ".join((done.stdout + done.stderr).split())
-
-    asked = ["predict", "own", "a=1.5", "x=0.5"]
-    assert "--problem my_pde.py:Own" in clpinn(*asked, code=1)
-    assert "u = " in clpinn(*asked, "--problem", "own.py:Own")
-    assert isinstance(runs.problem_of(tmp_path / "burgers"), cl.problems.Burgers)
-    clpinn("train", "own.py:Own", "--out", "trained", *(word for one in small for word in ("--set", one)))
-    (tmp_path / "elsewhere").mkdir()
-    assert "macro" not in clpinn("evaluate", "../trained", cwd=tmp_path / "elsewhere")
+def test_a_run_from_python_is_used_at_the_command_line(tmp_path, monkeypatch):
+    """With its problem named, or found where it was started, or of a benchmark."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+    problem = load_problem("own.py:Own")
+    settings = override(natural(problem, "free"), ["steps=2", "network.width=4", "natural.rows=16"])
+    run(problem, settings, "python")
+    run(problem, settings, "command", name="own.py:Own")
+    asked = ["predict", "python", "a=1.5", "x=0.5"]
+    with pytest.raises(RunError, match="--problem my_pde.py:Own"):
+        CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert "u = " in CliRunner().invoke(app, [*asked, "--problem", "own.py:Own"]).output
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert type(runs.problem_of("../command")).__name__ == "Own"
+    config = {"problem": None, "description": describe(cl.problems.Burgers(hard=False)), "settings": {}}
+    Path("config.json").write_text(json.dumps(config))
+    assert not runs.problem_of(".").hard

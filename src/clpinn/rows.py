@@ -494,7 +494,7 @@ def flow(problem: Problem) -> tuple[int, float] | None:
     if "t" not in problem.coordinates.names or problem.coordinates["t"].scale == "periodic":
         return None
     axis = problem.coordinates["t"]
-    held = {time for time in (axis.low, axis.high) if _holds(problem, time)}
+    held = _held_exactly(problem, (axis.low, axis.high))
     for condition in problem.conditions:
         if isinstance(condition, Condition):
             on = condition.on
@@ -505,27 +505,33 @@ def flow(problem: Problem) -> tuple[int, float] | None:
     return problem.coordinates.names.index("t"), -1.0 if axis.high in held else 1.0
 
 
-def _holds(problem: Problem, time: float) -> bool:
-    """Whether the hard transform holds an output at a time of the box: there the network has no say."""
+def _held_exactly(problem: Problem, times: tuple[float, ...]) -> set[float]:
+    """Times of the box at which the hard transform holds an output: there the network has no say."""
     if problem.constrain is None:
-        return False
+        return set()
     inside = problem.coordinates.sample(16, jax.random.key(0), "uniform")
-    there = inside.copy()
-    there[:, problem.coordinates.names.index("t")] = time
-    thetas = problem.parameters.sample(16, jax.random.key(1), "uniform")
+    thetas = jnp.asarray(problem.parameters.sample(16, jax.random.key(1), "uniform"))
 
-    def outputs(x: Points, raw: float) -> np.ndarray:
-        def network(coordinates: Jet, parameters: Jet) -> Jet:
-            weight = jnp.zeros((len(coordinates.value), len(problem.outputs)))
-            return linear(coordinates, weight, jnp.full(len(problem.outputs), raw))
+    @jax.jit
+    def say(x: Array) -> Float[Array, " outputs"]:
+        """How far the outputs move with the network's, at the most."""
 
-        found = jax.vmap(lambda x, theta: values(problem, network, x, theta))(jnp.asarray(x), jnp.asarray(thetas))
-        return np.stack([found[name] for name in problem.outputs])
+        def outputs(raw: float) -> Array:
+            def network(coordinates: Jet, parameters: Jet) -> Jet:
+                weight = jnp.zeros((len(coordinates.value), len(problem.outputs)))
+                return linear(coordinates, weight, jnp.full(len(problem.outputs), raw))
 
-    def say(x: Points) -> np.ndarray:
-        return np.max(np.abs(outputs(x, 1.7) - outputs(x, 0.3)), axis=1)
+            found = jax.vmap(lambda x, theta: values(problem, network, x, theta))(x, thetas)
+            return jnp.stack([found[name] for name in problem.outputs])
 
-    return bool(np.any((say(there) <= 1e-6 * say(inside)) & (say(inside) > 0)))
+        return jnp.max(jnp.abs(outputs(1.7) - outputs(0.3)), axis=1)
+
+    usual = say(jnp.asarray(inside))
+    held = set()
+    for time in times:
+        inside[:, problem.coordinates.names.index("t")] = time
+        held |= {time} if jnp.any((say(jnp.asarray(inside)) <= 1e-6 * usual) & (usual > 0)) else set()
+    return held
 
 
 def _chunk(points: int) -> int:
