@@ -187,11 +187,15 @@ def train(
     seed: Annotated[int, typer.Option(help="Decides the network's start and all points.")] = 0,
     budget: Annotated[
         float | None,
-        typer.Option(help="Share of the paper's steps, with adam-lbfgs: 1 is all. [default: 0.02 with --seconds 120]"),
+        typer.Option(
+            help="Share of the paper's steps, with adam-lbfgs: 1 is all. [default: 0.02 if there is no other bound]"
+        ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(help="Wall time for training. [default with natural: until progress ends; with adam-lbfgs: 120]"),
+        typer.Option(
+            help="Wall time for training. [default: until progress ends; with adam-lbfgs 120 without other bounds]"
+        ),
     ] = None,
     until: Annotated[float | None, typer.Option(help="Stop at this validation loss (natural).")] = None,
     steps: Annotated[int | None, typer.Option(help="Stop after that many optimiser steps.")] = None,
@@ -592,7 +596,9 @@ def _print_metrics(metrics: dict[str, Any], folder: Path) -> None:
         screen.print(table)
     else:
         screen.print("The problem has no reference: residuals only.")
-    screen.print(f"mean |residual| {figure(metrics['res_pde_macro'])}", highlight=False)
+    loss = metrics.get("validation")  # of the natural gradient
+    validation = "" if loss is None else f", validation loss {loss:.1e}"
+    screen.print(f"mean |residual| {figure(metrics['res_pde_macro'])}{validation}", highlight=False)
     if "outcome" in metrics:
         line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s"
         if metrics["method"] != "free":

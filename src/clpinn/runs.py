@@ -124,7 +124,7 @@ def run(
     `name` is how the command line calls the problem. With `resume`, a run goes on where its last checkpoint was, with
     the settings it was started with; only `steps`, `seconds` and `until` may be given anew, and take the place of all
     bounds that it had. One without a checkpoint starts. A finished one is left as it is, but under natural goes on if
-    bounds are given. `start` is a network to start from, in place of a fresh one.
+    `steps` or `seconds` are given. `start` is a network to start from, in place of a fresh one.
     """
     validate(problem)
     settings = from_dict(to_dict(settings))  # NumPy's numbers as plain ones
