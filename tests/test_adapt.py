@@ -211,7 +211,7 @@ def test_adam_makes_allen_cahn_worse_and_that_is_noticed(tmp_path):
     """The paper's case: 500 Adam steps lower the physics loss everywhere and raise the error at most thetas."""
     problem = Short()
     settings = cl.settings.override(
-        cl.settings.natural(problem), ["network.width=14", "network.depth=3", "natural.rows=400", "steps=150"]
+        cl.settings.natural(problem), ["network.width=14", "network.depth=3", "natural.rows=512", "steps=150"]
     )
     base = cl.run(problem, settings, tmp_path).network
     thetas = problem.candidates.points

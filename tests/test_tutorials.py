@@ -56,7 +56,7 @@ def test_a_design_sweep(heat, script):
 
 def test_an_inverse_problem(script, tmp_path):
     """nu from 50 points with 1 % noise, to within 1 % in the median of ten draws wherever these tell as much."""
-    size = ("network.width=24", "network.depth=3", "natural.rows=384", "steps=130")
+    size = ("network.width=24", "network.depth=3", "natural.rows=512", "steps=130")
     found = script("inverse")["main"](small(Burgers(), tmp_path / "run", *size))
     assert all(found[nu]["median"] < 0.01 for nu in (0.05, 0.1, 0.3, 1.0))
     assert all(one["median"] < 2 * one["expected"] for one in found.values())
