@@ -585,7 +585,7 @@ def _print_metrics(metrics: dict[str, Any], folder: Path) -> None:
         return "not finite" if value is None else f"{value:.3e}"
 
     table = Table(title=Text(f"{metrics['problem']}, {metrics['method']}, seed {metrics['seed']}"))
-    for header in ("output", "macro rel. L2", "worst rel. L2", "worst at", "MSE", "largest error"):
+    for header in ("output", "macro rel. L2", "worst rel. L2", "worst at", "MSE", "largest"):
         table.add_column(header, justify="left" if header in ("output", "worst at") else "right")
     for name, errors in metrics["outputs"].items():
         macro, worst, mse, largest = (figure(errors[key]) for key in ("rel_l2_macro", "rel_l2_worst", "mse", "max_abs"))
