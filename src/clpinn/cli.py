@@ -536,8 +536,9 @@ def report(
     from clpinn.report.reader import Run
 
     file = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    problem = _stated(stated)
     with Display(None, quiet=as_json) as display, _warnings_told():
-        write_page([Run(run, _stated(stated)) for run in runs], file, display.evaluation)
+        write_page([Run(run, problem) for run in runs], file, display.evaluation)
     if as_json:
         print(json.dumps({"file": str(file), "bytes": file.stat().st_size}))
     else:
