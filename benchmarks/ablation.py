@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 
 import accuracy
+from pages import show
 from peers import spread
 
 SECONDS = {"burgers": 60, "poisson_boltzmann": 120}
@@ -52,10 +53,7 @@ def main() -> None:
             figures += [spread([error[key] for error in errors]) for key in ("rel_l2_macro", "rel_l2_worst")]
             lines.append(f"| {name} | {what} | {len(cells)} | {cores} | {steps} | {' | '.join(figures)} |")
             print(json.dumps({name: what, "macro": figures[1], "worst": figures[2]}), flush=True)
-    print("\n".join(lines))
-    if arguments.out:
-        about = "\n\n".join(__doc__.split("\n\n")[2:]).strip()
-        arguments.out.write_text("\n".join(["# Ablation", "", about, "", *lines, ""]))
+    show("Ablation", "\n\n".join(__doc__.split("\n\n")[2:]), lines, arguments.out)
 
 
 if __name__ == "__main__":

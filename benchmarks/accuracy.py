@@ -17,6 +17,8 @@ import sys
 from itertools import product
 from pathlib import Path
 
+from pages import show
+
 RESULTS = Path(__file__).parent / "results"
 
 # Of each output: the paper's best macro relative L2 (mean of three seeds) and the floor we set ourselves; the seconds a
@@ -95,10 +97,7 @@ def main() -> None:
         "|" + "---|" * 12,
         *(line for found in cells for line in rows(found)),
     ]
-    print("\n".join(lines))
-    if arguments.out:
-        about = "\n".join(__doc__.split("\n\n")[2:]).strip()
-        arguments.out.write_text("\n".join(["# Accuracy", "", about, "", *lines, ""]))
+    show("Accuracy", "\n\n".join(__doc__.split("\n\n")[2:]), lines, arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Adaptation at single thetas, ours and the paper's, and the rival methods beside it.
 
-    python benchmarks/adapt.py [PROBLEM ...] [--part ours|paper|rivals] [--budget 0.02] [--kept] [--out docs/adapted.md]
+    python benchmarks/adapt.py [PROBLEM ...] [--part ours|paper|rivals] [--budget 0.02] [--set batch=0.1] [--kept]
 
 ours     the base is a default `clpinn train PROBLEM --seed 0`; a head by Levenberg-Marquardt at every unseen candidate
          (200 of them, drawn at random, for Poisson-Boltzmann). Seconds of a target are those in a batch, and the median
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from pages import show
 
 import clpinn as cl
 from clpinn.networks import count, make
@@ -61,6 +62,13 @@ def trained(name: str, *options: str) -> cl.Surrogate:
     command = [sys.executable, "-m", "clpinn", "train", name, "--out", str(folder), "--resume", *options]
     subprocess.run(command, check=True, stdout=sys.stderr)
     return load_surrogate(folder)
+
+
+def trained_as_in_the_paper(name: str, method: str, reduced: dict) -> cl.Surrogate:
+    """By Adam and L-BFGS with a share of the paper's steps, and what else was asked for to make it shorter."""
+    settings = [word for setting in reduced["set"] for word in ("--set", setting)]
+    budget = f"{reduced['budget']:g}"
+    return trained(name, "--optimizer", "adam-lbfgs", "--method", method, "--budget", budget, *settings)
 
 
 def errors(surrogate: cl.Surrogate, thetas: np.ndarray, always: bool = False) -> np.ndarray:
@@ -104,7 +112,7 @@ def timed(surrogate: cl.Surrogate, thetas: np.ndarray, **how) -> tuple[cl.Surrog
     return adapted, time.perf_counter() - start, max(0.0, seconds[0] - seconds[1])
 
 
-def ours(name: str, budget: float) -> dict:
+def ours(name: str, reduced: dict) -> dict:
     surrogate = trained(name)
     thetas = surrogate.unseen(MOST)
     adapted, seconds, compilation = timed(surrogate, thetas)
@@ -125,8 +133,8 @@ def ours(name: str, budget: float) -> dict:
     }
 
 
-def as_in_the_paper(name: str, budget: float) -> dict:
-    surrogate = trained(name, "--optimizer", "adam-lbfgs", "--method", "acr", "--budget", f"{budget:g}")
+def as_in_the_paper(name: str, reduced: dict) -> dict:
+    surrogate = trained_as_in_the_paper(name, "acr", reduced)
     thetas = surrogate.unseen(BY_ADAM)
     adapted, seconds, compilation = timed(surrogate, thetas, optimizer="adam")
     before = errors(surrogate, thetas)
@@ -134,15 +142,15 @@ def as_in_the_paper(name: str, budget: float) -> dict:
     return summary(before, errors(adapted, thetas, always=True)) | {
         "judged": summary(before, errors(adapted, thetas)),
         "used": int(np.sum(heads.used)),
-        "budget": budget,
+        **reduced,
         "seconds_batch": seconds / len(thetas),
         "seconds_compilation": compilation,
         "trainable": count(jax.tree.map(lambda leaf: leaf[0], heads.heads)),
     }
 
 
-def rivals(name: str, budget: float) -> dict:
-    found: dict = {"budget": budget}
+def rivals(name: str, reduced: dict) -> dict:
+    found = dict(reduced)
     for method, ways in (("p2inn", ("full", "svd")), ("hyperpinn", ("target",)), ("metapinn", ("target",)),
                          ("standard", ("full",))):  # fmt: skip
         if method == "metapinn" and name != "burgers":
@@ -151,7 +159,7 @@ def rivals(name: str, budget: float) -> dict:
             problem = load_problem(name, paper=True)
             surrogate = cl.Surrogate(problem, make(problem, paper(problem, method).network, jax.random.key(0)))
         else:
-            surrogate = trained(name, "--optimizer", "adam-lbfgs", "--method", method, "--budget", f"{budget:g}")
+            surrogate = trained_as_in_the_paper(name, method, reduced)
         thetas = surrogate.unseen(TARGETS)
         before = errors(surrogate, thetas)
         for way in ways:
@@ -167,12 +175,15 @@ PARTS = {"ours": ours, "paper": as_in_the_paper, "rivals": rivals}
 
 def table(part: str, cells: dict[str, dict]) -> list[str]:
     """The rows of one part; a base with a share of the paper's steps has that beside its problem."""
-    label = {name: f"{name}, {cell['budget']:.0%}" if "budget" in cell else name for name, cell in cells.items()}
+    label = {
+        name: ", ".join([name, f"{cell['budget']:.0%}", *cell["set"]]) if "budget" in cell else name
+        for name, cell in cells.items()
+    }
     if part == "rivals":
         lines = ["| problem | method | trainable | step 0 | after 500 | paper: step 0 | after 500 |", "|" + "---|" * 7]
         for name, cell in cells.items():
             for method, one in cell.items():
-                if method not in ("budget", "commit"):
+                if method not in ("budget", "set", "commit"):
                     first, last = RIVALS[name].get(method, (None, None))
                     published = " | ".join("–" if value is None else f"{value:.3g}" for value in (first, last))
                     figures = f"{one['trainable']} | {one['before']:.3g} | {one['after']:.3g}"
@@ -198,6 +209,7 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
     parser.add_argument("--part", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--budget", type=float, default=0.02, help="share of the paper's steps for paper and rivals")
+    parser.add_argument("--set", nargs="*", default=[], help="settings of those bases, such as batch=0.02")
     parser.add_argument("--kept", action="store_true", help="run nothing, show what is there")
     parser.add_argument("--out", type=Path, help="write the tables to this page, too")
     arguments = parser.parse_args()
@@ -210,17 +222,15 @@ def main() -> None:
                 commit = subprocess.run(
                     ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
                 )
-                found = PARTS[part](name, arguments.budget) | {"commit": commit.stdout.strip()}
+                reduced = {"budget": arguments.budget, "set": arguments.set}
+                found = PARTS[part](name, reduced) | {"commit": commit.stdout.strip()}
                 RESULTS.mkdir(parents=True, exist_ok=True)
                 file.write_text(json.dumps(found, indent=1))
             if file.exists():
                 cells[name] = json.loads(file.read_text())
         text += [f"## {part}", "", *table(part, cells), ""]
-    print("\n".join(text))
-    if arguments.out:
-        parts, about = __doc__.split("\n\n")[2:4]
-        page = ["# Adaptation, measured", f"```\n{parts}\n```", about.strip(), "\n".join(text)]
-        arguments.out.write_text("\n\n".join(page))
+    parts, about = __doc__.split("\n\n")[2:4]
+    show("Adaptation, measured", f"```\n{parts}\n```\n\n{about.strip()}", text[:-1], arguments.out)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import json
 from pathlib import Path
 
 import accuracy
+from pages import show
 
 from clpinn.problems import load_problem
 from clpinn.rows import flow
@@ -65,10 +66,7 @@ def main() -> None:
         run = f"{first['cores']} | {first['steps']} | {first['validation']:.1e}"
         lines.append(f"| {name} | {about} | {run} | {errors(first)} | {errors(*without)} |")
         print(json.dumps({name: [errors(cell) for cell in cells]}), flush=True)
-    print("\n".join(lines))
-    if arguments.out:
-        about = "\n\n".join(__doc__.split("\n\n")[2:]).strip()
-        arguments.out.write_text("\n".join(["# Breadth", "", about, "", *lines, ""]))
+    show("Breadth", "\n\n".join(__doc__.split("\n\n")[2:]), lines, arguments.out)
 
 
 if __name__ == "__main__":

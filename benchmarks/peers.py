@@ -26,6 +26,7 @@ from pathlib import Path
 
 import accuracy
 import numpy as np
+from pages import show
 
 TOOLS = {"clpinn": "clpinn", "deepxde": "DeepXDE", "scimba": "Scimba", "jinns": "jinns"}
 
@@ -126,10 +127,7 @@ def main() -> None:
         if not arguments.kept:
             print(f"{file.stem}: macro {cell['macro']:.2e}, worst {cell['worst']:.2e}", file=sys.stderr, flush=True)
     lines = tables(cells)
-    print("\n".join(lines))
-    if arguments.out:
-        about = "\n\n".join(__doc__.split("\n\n")[2:]).strip()
-        arguments.out.write_text("\n".join(["# Peers", "", about, "", *lines, ""]))
+    show("Peers", "\n\n".join(__doc__.split("\n\n")[2:]), lines, arguments.out)
 
 
 if __name__ == "__main__":
