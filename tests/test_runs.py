@@ -22,8 +22,7 @@ from small import Decay, Hopeless
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn import checkpoint, runs, trainer
-from clpinn.cli import app
+from clpinn import checkpoint, cli, runs, trainer
 from clpinn.loss import Loss
 from clpinn.networks import count
 from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
@@ -87,8 +86,8 @@ def small(name):
     return kind(hard=False) if name == "burgers" else kind()
 
 
-# The other methods differ from these in one setting, which nothing of a benchmark changes.
-PAIRS = [(m, name) for m in METHODS for name in BENCHMARKS if m in ("uni", "acr", "acr2") or name == "burgers"]
+# The other methods leave out parts of this one, or differ in a setting that nothing of a benchmark changes.
+PAIRS = [(m, name) for m in METHODS for name in BENCHMARKS if m == "acr2" or name == "burgers"]
 
 
 @pytest.mark.parametrize(("method", "name"), PAIRS)
@@ -148,11 +147,11 @@ def test_training_learns(tmp_path):
 
 def test_replay_rules_reach_the_trainer(tmp_path):
     """With room for one replay task the sets fill and stay within bounds; without replay a task is dropped."""
-    longer = ["adam.steps=400", "tasks.interval=20"]
+    longer = ["adam.steps=200", "tasks.interval=20"]
     run(Decay(), settings_for("acr", "tasks.replay=1", *longer), tmp_path / "acr")
     events = lines(tmp_path / "acr" / "events.jsonl")
     assert max(len(event["active"]) for event in events) == 4 and max(len(event["replay"]) for event in events) == 1
-    run(Decay(), settings_for("ac", "tasks.active=3"), tmp_path / "ac")
+    run(Decay(), settings_for("ac"), tmp_path / "ac")
     events = lines(tmp_path / "ac" / "events.jsonl")
     assert all(event["replay"] == [] for event in events) and any(event["moved_dropped"] for event in events)
     run(Decay(), settings_for("acr", "tasks.replay=None", *longer), tmp_path / "all")
@@ -339,19 +338,19 @@ def command(*arguments):
 
 def test_killed_at_random_moments_a_run_ends_the_same(tmp_path):
     """SIGKILL in both stages; then the end is bit-identical to a run that was left alone."""
-    size = ["--set", "adam.steps=300", "--set", "tasks.interval=30", "--set", "lbfgs.steps=300", "--steps", "600"]
+    size = ["--set", "adam.steps=120", "--set", "tasks.interval=15", "--set", "lbfgs.steps=120", "--steps", "240"]
     subprocess.run(command(*size, "--out", str(tmp_path / "whole")), check=True, capture_output=True)
     killed = tmp_path / "killed"
     resume = command(*size, "--out", str(killed), "--resume", "--checkpoint-seconds", "0")
     chance, stages = random.Random(7), set()
-    for target in (200, 450):
+    for target in (60, 170):
         process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and newest(killed) < target:
             time.sleep(0.01)
         time.sleep(chance.uniform(0, 0.15))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        stages.add("adam" if newest(killed) < 300 else "lbfgs")
+        stages.add("adam" if newest(killed) < 120 else "lbfgs")
     assert stages == {"adam", "lbfgs"}
     done = subprocess.run(resume, check=True, capture_output=True, text=True)
     assert "Going on from step" in done.stderr
@@ -388,9 +387,7 @@ def test_the_command_line_runs_a_method(tmp_path):
     metrics = json.loads(done.stdout)
     assert metrics == json.loads((out / "metrics.json").read_text())
     assert metrics["method"] == "acr" and metrics["steps"] == 9
-    shown = subprocess.run(
-        [sys.executable, "-m", "clpinn", "evaluate", str(out), "--json"], capture_output=True, text=True
-    )
+    shown = CliRunner().invoke(cli.app, ["evaluate", str(out), "--json"], catch_exceptions=False)
     assert json.loads(shown.stdout)["outputs"] == metrics["outputs"]
     again = subprocess.run(
         command("--config", str(out / "config.json"), "--out", str(tmp_path / "again")), capture_output=True, text=True
@@ -410,13 +407,12 @@ def test_the_command_line_runs_a_method(tmp_path):
         (["tests/small.py:Hopeless", "--steps", "5"], 3, "not finite"),
     ],
 )
-def test_bad_input_at_the_command_line(tmp_path, arguments, code, message):
-    done = subprocess.run(
-        [sys.executable, "-m", "clpinn", "train", *arguments, "--out", str(tmp_path / "run")],
-        capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"},
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    assert message in done.stderr and "Traceback" not in done.stderr
+def test_bad_input_at_the_command_line(tmp_path, monkeypatch, capsys, arguments, code, message):
+    monkeypatch.setattr(cli, "_use_devices", lambda devices: None)
+    monkeypatch.setattr(sys, "argv", ["clpinn", "train", *arguments, "--out", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == code and message in " ".join(capsys.readouterr().err.split())
     if code == 3:
         assert json.loads((tmp_path / "run" / "metrics.json").read_text())["outcome"] == "diverged"
 
@@ -484,14 +480,14 @@ def test_natural_gradient_learns(tmp_path):
 
 
 def test_outputs_and_conditions_of_very_different_size_are_all_learned(tmp_path):
-    """An output of size 1e-4 beside one of size 1; over four seeds both errors were below 6e-4 after 500 steps."""
+    """An output of size 1e-4 beside one of size 1; over two seeds both errors were below 6e-4."""
     problem = load_problem("examples/trace.py:Trace")
     chosen = natural(problem)
     chosen = dataclasses.replace(
         chosen,
         network=dataclasses.replace(chosen.network, width=16, depth=2),
         natural=dataclasses.replace(chosen.natural, rows=300),
-        steps=500,
+        steps=300,
     )
     metrics = run(problem, chosen, tmp_path).metrics
     assert metrics["outputs"]["u"]["rel_l2_macro"] < 0.005 and metrics["outputs"]["w"]["rel_l2_macro"] < 0.01
@@ -767,24 +763,25 @@ def test_an_equation_that_overflows_at_its_sources_size_is_begun_with_less(tmp_p
 def test_batches_grow_up_to_the_number_of_parameters(tmp_path, monkeypatch):
     """Twofold after so many steps, and not late in a run."""
     monkeypatch.setattr("clpinn.trainer.GROW_STEPS", 10)
-    met: list[tuple[int, int]] = []
+    met: list[int] = []
     draw = Rows.draw
 
     def counted(self, *arguments, **named):
         batch = draw(self, *arguments, **named)
-        met.append((len(met), sum(part.scale.size for part in batch.values())))
+        met.append(sum(part.scale.size for part in batch.values()))
         return batch
 
     monkeypatch.setattr("clpinn.rows.Rows.draw", counted)
-    settings = natural_for("free", "steps=60", "natural.rows=20", "network.width=5", "network.depth=2")
-    result = run(Decay(), settings, tmp_path / "a")
-    first = met[0][1]
-    assert 4 * 20 <= count(result.network) < 8 * 20
-    assert [size // first for _, size in met[::10]] == [1, 2, 4, 4, 4, 4]
-    met.clear()
-    monkeypatch.setattr("clpinn.trainer.GROW_UNTIL", 0.2)
-    run(Decay(), settings, tmp_path / "b")
-    assert {size // first for _, size in met} == {1, 2}
+    settings = natural_for("free", "steps=30", "natural.rows=40", "network.width=5", "network.depth=2")
+    result = run(Decay(), settings, tmp_path)
+    assert 2 * 40 <= count(result.network) < 4 * 40
+    assert [size // met[0] for size in met] == [1] * 10 + [2] * 20
+    with jax.enable_x64(True):
+        trained = Trainer(Decay(), settings)
+        state = dataclasses.replace(trained.init(), step=10)
+        assert [trained._grown(state, done).growth for done in (0.0, 0.8, 0.81)] == [2, 2, 1]
+        monkeypatch.setattr("clpinn.trainer.memory", lambda: 1e4)
+        assert trained._grown(state, 0.0).growth == 1
 
 
 @pytest.mark.parametrize("method", ["standard", "p2inn", "hyperpinn", "metapinn"])
@@ -886,8 +883,8 @@ def test_a_run_from_python_is_used_at_the_command_line(tmp_path, monkeypatch):
     run(problem, settings, "command", name="own.py:Own")
     asked = ["predict", "python", "a=1.5", "x=0.5"]
     with pytest.raises(RunError, match="--problem my_pde.py:Own"):
-        CliRunner().invoke(app, asked, catch_exceptions=False)
-    assert "u = " in CliRunner().invoke(app, [*asked, "--problem", "own.py:Own"]).output
+        CliRunner().invoke(cli.app, asked, catch_exceptions=False)
+    assert "u = " in CliRunner().invoke(cli.app, [*asked, "--problem", "own.py:Own"]).output
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     assert type(runs.problem_of("../command")).__name__ == "Own"

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from small import Decay, Inflow
+from typer.testing import CliRunner
 
 import clpinn as cl
 from clpinn.adapt import Heads
-from clpinn.cli import _thetas
+from clpinn.cli import _thetas, app
 from clpinn.networks import FNN, KINDS, build, precision
 from clpinn.problems import load_problem
 from clpinn.settings import override
@@ -458,8 +459,8 @@ def test_adapting_a_run(tmp_path):
     with pytest.raises(cl.DomainError, match="outside"):
         surrogate.adapt(k=100.0)
 
-    command = [sys.executable, "-m", "clpinn", "adapt", str(tmp_path / "run")]
-    done = subprocess.run([*command, "k=0.6,1.9", "--json"], capture_output=True, text=True, check=True)
+    command = ["adapt", str(tmp_path / "run")]
+    done = CliRunner().invoke(app, [*command, "k=0.6,1.9", "--json"], catch_exceptions=False)
     found = json.loads(done.stdout)
     assert [row["k"] for row in found["thetas"]] == [0.6, 1.9]
     assert found["thetas"][0]["used"]
@@ -467,8 +468,8 @@ def test_adapting_a_run(tmp_path):
         better = row["rel_l2_after"]["u"] < row["rel_l2_before"]["u"]
         assert better == row["used"] and ("is used" if better else "the base stays") in row["reason"]
     assert cl.load(found["file"], Inflow()).heads.thetas.tolist() == [[0.6], [1.9]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "--unseen" in done.stderr
+    with pytest.raises(cl.ClpinnError, match="--unseen"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 def test_thetas_from_words():

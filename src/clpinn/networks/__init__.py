@@ -4,6 +4,7 @@ Each takes arrays or jets, gives raw outputs of shape (outputs,), and exposes `s
 (what a residual head is put on).
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -134,7 +135,8 @@ def matching_width(parameters: int, make: Callable[[int], eqx.Module]) -> int:
     def size(width: int) -> int:
         return count(eqx.filter_eval_shape(make, width))
 
-    width = 1
-    while size(width) < parameters:
-        width += 1
+    high = 1
+    while size(high) < parameters:
+        high *= 2
+    width = 1 + bisect_left(range(1, high), parameters, key=size)
     return min((max(width - 1, 1), width), key=lambda w: abs(size(w) - parameters))
