@@ -62,6 +62,10 @@ def test_a_budget_keeps_the_number_of_events(budget):
         assert less.tasks.interval == max(1, round(budget * full.tasks.interval))
 
 
+def test_a_budget_adds_no_stage():
+    assert scaled(paper(cl.problems.Burgers(), "p2inn"), 0.01).lbfgs.steps == 0
+
+
 def test_a_problem_of_ones_own_has_room_for_its_corners():
     problem = load_problem("examples/channel.py:Channel")
     assert paper(problem, "acr").tasks.active >= 4

@@ -304,11 +304,12 @@ def scaled(settings: Settings, budget: float) -> Settings:
         raise SettingsError(f"A budget must be above zero, such as 0.1 for a tenth of the steps, but got {budget}.")
     events = settings.adam.steps // settings.tasks.interval
     interval = max(1, round(budget * settings.tasks.interval))
+    lbfgs = settings.lbfgs.steps and max(1, round(budget * settings.lbfgs.steps))  # some methods have none
     return replace(
         settings,
         tasks=replace(settings.tasks, interval=interval),
         adam=replace(settings.adam, steps=events * interval),
-        lbfgs=replace(settings.lbfgs, steps=max(1, round(budget * settings.lbfgs.steps))),
+        lbfgs=replace(settings.lbfgs, steps=lbfgs),
     )
 
 
