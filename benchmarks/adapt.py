@@ -1,6 +1,6 @@
 """Adaptation at single thetas, ours and the paper's, and the rival methods beside it.
 
-    python benchmarks/adapt.py [PROBLEM ...] [--part ours|paper|rivals] [--budget 0.02] [--set batch=0.1] [--kept]
+    python benchmarks/adapt.py [PROBLEM ...] [--part ours|paper|rivals] [--budget 0.02] [--set ..] [--kept] [--out PAGE]
 
 ours     the base is a default `clpinn train PROBLEM --seed 0`; a head by Levenberg-Marquardt at every unseen candidate
          (200 of them, drawn at random, for Poisson-Boltzmann). Seconds of a target are those in a batch, and the median
