@@ -28,8 +28,8 @@ from pages import show
 import clpinn as cl
 from clpinn.networks import count, make
 from clpinn.problems import load_problem
-from clpinn.runs import load_surrogate
-from clpinn.settings import paper
+from clpinn.runs.run import load_surrogate
+from clpinn.training.settings import paper
 
 RESULTS = Path(__file__).parent / "results" / "adapt"
 PROBLEMS = ("burgers", "allen_cahn", "kovasznay", "poisson_boltzmann")

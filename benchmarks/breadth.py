@@ -18,7 +18,7 @@ import accuracy
 from pages import show
 
 from clpinn.problems import load_problem
-from clpinn.rows import flow
+from clpinn.training.rows import flow
 
 OWN, EXAMPLES = "benchmarks/user_problems.py", "examples"
 PROBLEMS = {

@@ -13,9 +13,9 @@ import time
 import jax
 import jax.numpy as jnp
 
-from clpinn.derivatives import Derivatives, parse_name, requested
+from clpinn.calculus.jets import Derivatives, parse_name, requested
+from clpinn.formulation.problem import call_by_name, residuals, values
 from clpinn.networks import FNN, build
-from clpinn.problem import call_by_name, residuals, values
 from clpinn.problems import BENCHMARKS, Burgers
 
 NETWORKS = {"schaffer": (30, 4), "poisson_boltzmann": (30, 5)}

@@ -44,8 +44,8 @@ def own(file: Path, name: str, seconds: float, seed: int) -> dict:
 def theirs(file: Path, tool: str, name: str, seconds: float, seed: int, python: str) -> dict:
     """A cell of a peer, run now by `python` unless it is there."""
     if not file.exists():
+        from clpinn.formulation.references import reference_table
         from clpinn.problems import load_problem
-        from clpinn.references import reference_table
 
         problem = load_problem(name)
         exact = reference_table(problem)[:, 0]

@@ -17,8 +17,8 @@ import test_allen_cahn as allen_cahn  # pyright: ignore
 import test_burgers as burgers  # pyright: ignore
 import test_poisson_boltzmann as poisson_boltzmann  # pyright: ignore
 
+from clpinn.formulation.references import reference_table
 from clpinn.problems import BENCHMARKS
-from clpinn.references import reference_table
 
 PAGE = """# Reference solutions
 

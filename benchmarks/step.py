@@ -60,8 +60,8 @@ def points() -> dict[str, np.ndarray]:
     """The rows of 9 tasks as DeepXDE wants them: coordinates and nu in one array, by term."""
     import jax
 
-    from clpinn.loss import Collocation
     from clpinn.problems import Burgers
+    from clpinn.training.pool_loss import Collocation
 
     problem = Burgers(hard=False)
     drawn = Collocation.sample(problem, jax.random.key(0)).points
@@ -79,9 +79,9 @@ def ours(tasks: int):
     import jax
     import jax.numpy as jnp
 
-    from clpinn.loss import Collocation, Loss, Tasks
     from clpinn.networks import FNN, build
     from clpinn.problems import Burgers
+    from clpinn.training.pool_loss import Collocation, Loss, Tasks
 
     problem = Burgers(hard=False)
     network = build(FNN, problem, 50, 4, jax.random.key(0))

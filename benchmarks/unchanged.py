@@ -5,7 +5,7 @@
     python benchmarks/unchanged.py e227ff8 --within 1e-9     for a change of what is compiled together, which may round
 
 The other revision runs in a git worktree of its own. What it gave is kept in the temporary directory, by revision and
-by the text of this file, so a second comparison with it takes half the time (`--fresh` runs it again). Wall times are
+by the text of the cases, so a second comparison with it takes half the time (`--fresh` runs it again). Wall times are
 the only figures that are not compared. Exit code 1 where a case differs.
 """
 
@@ -199,27 +199,26 @@ CASES: dict[str, Callable[[Path], dict[str, Any]]] = {
 # Running and comparing ---------------------------------------------------------------------------------------
 
 
-def measure(names: list[str], file: Path) -> None:
-    """Run the cases with the clpinn that this process imports; write what they gave."""
+def measure(names: list[str], folder: Path) -> None:
+    """Run the cases with the clpinn that this process imports; write what each gave to a file of its own."""
     import jax
     import numpy as np
 
     jax.config.update("jax_num_cpu_devices", 2)
-    arrays, plain = {}, {}
     for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            found = CASES[name](Path(folder))
+        with tempfile.TemporaryDirectory() as run:
+            found = CASES[name](Path(run))
         print(f"  {name}", flush=True)
-        arrays |= {f"{name}: {key}": v for key, v in found.items() if isinstance(v, np.ndarray)}
-        plain[name] = {key: value for key, value in found.items() if not isinstance(value, np.ndarray)}
-    np.savez(file, plain=np.array(json.dumps(plain)), **arrays)
+        arrays = {key: value for key, value in found.items() if isinstance(value, np.ndarray)}
+        plain = {key: value for key, value in found.items() if key not in arrays}
+        np.savez(folder / f"{name}.npz", plain=np.array(json.dumps(plain)), **arrays)
 
 
-def _measured(source: Path, names: list[str], file: Path) -> None:
+def _measured(source: Path, names: list[str], folder: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(source / "src"), "PYTHONWARNINGS": "ignore"}
     environment.setdefault("JAX_COMPILATION_CACHE_DIR", str(_store() / "compiled"))
     environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    command = [sys.executable, __file__, "--measure", str(file), "--cases", *names]
+    command = [sys.executable, __file__, "--measure", str(folder), "--cases", *names]
     subprocess.run(command, env=environment, check=True, cwd=tempfile.gettempdir())
 
 
@@ -230,22 +229,23 @@ def _store() -> Path:
 
 
 def _at(revision: str, names: list[str], fresh: bool) -> Path:
-    """What the cases gave at a revision, from disk where it was measured before."""
+    """A folder with what the cases gave at a revision; those that were measured before are not run again."""
     commit = subprocess.run(["git", "rev-parse", revision], cwd=ROOT, check=True, capture_output=True, text=True)
-    key = hashlib.sha256(Path(__file__).read_bytes() + "|".join(names).encode()).hexdigest()[:12]
-    file = _store() / f"{commit.stdout.strip()}-{key}.npz"
-    if file.exists() and not fresh:
-        print(f"{revision}: from {file}")
-        return file
-    print(f"{revision}:")
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "source"
-        subprocess.run(["git", "worktree", "add", "--detach", "-q", str(source), revision], cwd=ROOT, check=True)
-        try:
-            _measured(source, names, file)
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(source)], cwd=ROOT, check=True)
-    return file
+    cases = Path(__file__).read_text().partition("# Running and comparing")[0]
+    key = hashlib.sha256(cases.encode()).hexdigest()[:12]
+    folder = _store() / f"{commit.stdout.strip()}-{key}"
+    folder.mkdir(exist_ok=True)
+    missing = [name for name in names if fresh or not (folder / f"{name}.npz").exists()]
+    print(f"{revision}: {len(names) - len(missing)} of {len(names)} cases from {folder}")
+    if missing:
+        with tempfile.TemporaryDirectory() as temporary:
+            source = Path(temporary) / "source"
+            subprocess.run(["git", "worktree", "add", "--detach", "-q", str(source), revision], cwd=ROOT, check=True)
+            try:
+                _measured(source, missing, folder)
+            finally:
+                subprocess.run(["git", "worktree", "remove", "--force", str(source)], cwd=ROOT, check=True)
+    return folder
 
 
 def differences(before: Any, after: Any, where: str = "") -> list[tuple[str, float]]:
@@ -279,14 +279,13 @@ def compare(before: Path, after: Path, names: list[str], within: float) -> bool:
     """Print a line for each case; whether all are the same, or within the given relative difference."""
     import numpy as np
 
-    old, new = (np.load(file, allow_pickle=False) for file in (before, after))
-    plain = [json.loads(str(file["plain"])) for file in (old, new)]
     good = True
     for name in names:
         parts = []
-        for file, values in zip((old, new), plain):
-            own = {key.partition(": ")[2]: file[key] for key in file.files if key.startswith(f"{name}: ")}
-            parts.append(own | values[name])
+        for folder in (before, after):
+            with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
+                arrays = {key: file[key] for key in file.files if key != "plain"}
+                parts.append(arrays | json.loads(str(file["plain"])))
         found = sorted(differences(*parts), key=lambda row: -row[1])
         if not found:
             print(f"{name:24} identical")
@@ -315,9 +314,8 @@ def main() -> None:
     before = _at(options.revision, names, options.fresh)
     print("working tree:")
     with tempfile.TemporaryDirectory() as folder:
-        after = Path(folder) / "after.npz"
-        _measured(ROOT, names, after)
-        sys.exit(0 if compare(before, after, names, options.within) else 1)
+        _measured(ROOT, names, Path(folder))
+        sys.exit(0 if compare(before, Path(folder), names, options.within) else 1)
 
 
 if __name__ == "__main__":

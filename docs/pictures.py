@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from clpinn.report.explorer import explorer_page
-from clpinn.runs import load_surrogate
+from clpinn.runs.run import load_surrogate
 
 HERE = Path(__file__).parent
 PLACES = [*range(1000, -1, -80), *range(0, 1001, 80)]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.adapt import WAYS, Adapted, Head, Heads, adapt, free_memory
 from clpinn.networks import FNN, KINDS, ParamFNN, build, count, make
+from clpinn.surrogate.adapt import WAYS, Adapted, Head, Heads, adapt, free_memory
 
 KEY = jax.random.key(0)
 
@@ -177,7 +177,7 @@ def test_modulations_have_the_papers_sizes(name: str, size: int):
 
 def test_little_memory_splits_the_work(monkeypatch, trained, heads):
     sizes = []
-    monkeypatch.setattr("clpinn.adapt.free_memory", lambda: 1)
+    monkeypatch.setattr("clpinn.surrogate.adapt.free_memory", lambda: 1)
     found = adapt(Hard(), trained, THETAS, KEY, lambda done, of: sizes.append((done, of)))
     assert sizes == [(1, 3), (2, 3), (3, 3)]
     np.testing.assert_allclose(found.loss_after, heads.loss_after, rtol=0.1)

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from clpinn import checkpoint
-from clpinn.checkpoint import MAGIC, CheckpointError, load, save
+from clpinn.training import checkpoint
+from clpinn.training.checkpoint import MAGIC, CheckpointError, load, save
 
 DTYPES = [
     "float16",
@@ -314,7 +314,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path):
 WRITER = """
 import sys
 import numpy as np
-from clpinn.checkpoint import load, save
+from clpinn.training.checkpoint import load, save
 found = load(sys.argv[1], {"a": 0, "b": 0})
 step = 0 if found is None else found.step
 print("ready", flush=True)

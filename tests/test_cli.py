@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn import cli, settings
+from clpinn.cli import commands as cli
 from clpinn.problems import load_problem
+from clpinn.training import settings
 
 
 def clpinn(*arguments, code=0):

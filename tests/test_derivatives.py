@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn import derivatives
-from clpinn.derivatives import Jet, closure, parse_name
+from clpinn.calculus import jets as derivatives
+from clpinn.calculus.jets import Jet, closure, parse_name
+from clpinn.formulation.problem import call_by_name, placed
 from clpinn.networks import FNN, ParamFNN, QuadraticFNN, build
-from clpinn.problem import call_by_name, placed
 from clpinn.problems import BENCHMARKS, load_problem
 
 

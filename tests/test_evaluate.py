@@ -10,11 +10,11 @@ import pytest
 from small import Known
 
 import clpinn as cl
-from clpinn import references
-from clpinn.evaluate import aggregate, evaluate
+from clpinn.formulation import references
+from clpinn.formulation.problem import magnitudes
 from clpinn.networks import FNN, build
-from clpinn.problem import magnitudes
 from clpinn.problems import load_problem
+from clpinn.runs.evaluate import aggregate, evaluate
 
 
 class Slope(eqx.Module):
@@ -78,7 +78,7 @@ def test_chunks_do_not_change_the_result(monkeypatch):
     network = build(FNN, problem, 6, 2, jax.random.key(0))
     thetas = np.array([[0.01], [0.3]])
     whole = evaluate(problem, network, thetas)
-    monkeypatch.setattr(sys.modules["clpinn.evaluate"], "CHUNK", 777)
+    monkeypatch.setattr(sys.modules["clpinn.runs.evaluate"], "CHUNK", 777)
     pieces = evaluate(problem, network, thetas)
     assert np.allclose(whole.outputs["u"].mse, pieces.outputs["u"].mse, rtol=1e-6)
     assert np.allclose(whole.res_pde, pieces.res_pde, rtol=1e-6)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import clpinn as cl
+from clpinn.formulation.problem import placed
 from clpinn.networks import KINDS, build
-from clpinn.problem import placed
 from clpinn.problems import load_problem
 from clpinn.report.explorer import explorer_html, explorer_page
 from clpinn.report.page import page as report

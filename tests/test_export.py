@@ -12,7 +12,7 @@ import xarray
 from test_surrogate import Rod, made, with_heads
 
 import clpinn as cl
-from clpinn.export import ExportError, program, write_field
+from clpinn.exports.export import ExportError, program, write_field
 from clpinn.problems import load_problem
 
 CHANNEL = load_problem("examples/channel.py:Channel")

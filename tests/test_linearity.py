@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clpinn.linearity import affine, equal
+from clpinn.calculus.linearity import affine, equal
 
 # Expressions of the arguments a, b, c and the known point x, and which arguments they contain linearly.
 EXPRESSIONS = {

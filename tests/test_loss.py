@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.loss import Collocation, Loss, Tasks
 from clpinn.networks import FNN, build
+from clpinn.training.pool_loss import Collocation, Loss, Tasks
 
 
 class Measured(cl.Problem):
@@ -144,7 +144,7 @@ MEMORY = """
 import resource
 import jax, jax.numpy as jnp, numpy as np
 import clpinn as cl
-from clpinn.loss import Collocation, Loss, Tasks
+from clpinn.training.pool_loss import Collocation, Loss, Tasks
 from clpinn.networks import FNN, build
 problem = cl.problems.PoissonBoltzmann()
 network = build(FNN, problem, 30, 5, jax.random.key(0))

@@ -11,7 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from clpinn.errors import ClpinnError
-from clpinn.optimizers.natural import Natural, NaturalState
+from clpinn.training.optimizers.natural import Natural, NaturalState
 
 EXACT = 1e-13
 """A damping that changes nothing to speak of."""

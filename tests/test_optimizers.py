@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from clpinn.checkpoint import load, save
 from clpinn.errors import ClpinnError
-from clpinn.optimizers import Objective, Optimizer, adam, lbfgs
-from clpinn.optimizers.adam import Adam
-from clpinn.optimizers.lbfgs import LBFGS
+from clpinn.training.checkpoint import load, save
+from clpinn.training.optimizers import Objective, Optimizer, adam, lbfgs
+from clpinn.training.optimizers.adam import Adam
+from clpinn.training.optimizers.lbfgs import LBFGS
 
 OPTIMIZERS = [Adam(learning_rate=1e-2), LBFGS(history=10), LBFGS(history=10, line_search=True)]
 DTYPES = ["float32", "float64"]

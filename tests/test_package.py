@@ -9,60 +9,72 @@ import clpinn
 
 SOURCE = Path(clpinn.__file__).parent
 
-# Data goes one way: a file imports only from files above it.
-FLOW = [
-    "errors",
-    "threads",
-    "derivatives",
-    "linearity",
-    "domain",
-    "problem",
-    "references",
-    "problems",
-    "networks",
-    "tasks",
-    "selection",
-    "weighting",
-    "loss",
-    "rows",
-    "optimizers",
-    "checkpoint",
-    "settings",
-    "trainer",
-    "adapt",
-    "trust",
-    "surrogate",
-    "translate",
-    "export",
-    "evaluate",
-    "runs",
-    "report",
-    "cli",
-    "__main__",
-]
+# Data goes one way: a file imports only from rooms above its own, and inside its room only from files above it.
+FLOW: dict[str, list[str]] = {
+    "errors": [],
+    "machine": [],
+    "protocol": [],
+    "calculus": ["jets", "linearity"],
+    "formulation": ["domain", "problem", "references"],
+    "problems": ["elements", "allen_cahn", "burgers", "kovasznay", "poisson_boltzmann", "schaffer", "__init__"],
+    "networks": ["layers", "fnn", "rivals", "__init__"],
+    "training": [
+        "tasks",
+        "selection",
+        "weighting",
+        "pool_loss",
+        "rows",
+        "optimizers",
+        "checkpoint",
+        "settings",
+        "trainer",
+    ],
+    "surrogate": ["adapt", "trust", "surrogate"],
+    "exports": ["translate", "export"],
+    "runs": ["evaluate", "run"],
+    "report": ["reader", "style", "fields", "heads", "figures", "explorer", "page"],
+    "cli": ["commands"],
+    "__main__": [],
+}
+
+
+def _imported(path: Path) -> set[str]:
+    """Dotted names of all that a file imports from clpinn."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "clpinn":
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names if alias.name.startswith("clpinn.")}
+    return names
+
+
+def _parts(path: Path) -> list[str]:
+    return list(path.relative_to(SOURCE).with_suffix("").parts)
 
 
 def test_flow_is_one_way():
+    rooms = list(FLOW)
     for path in SOURCE.rglob("*.py"):
-        stage = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if stage == "__init__":
+        room, *inside = _parts(path)
+        if room == "__init__":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = []
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("clpinn"):
-                names = [
-                    f"{node.module}.{alias.name}" if node.module == "clpinn" else node.module for alias in node.names
-                ]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names if alias.name.startswith("clpinn.")]
-            for name in names:
-                used = name.split(".")[1]
-                assert FLOW.index(used) <= FLOW.index(stage), f"{path.name} imports {name}, which comes later"
+        for name in _imported(path):
+            _, used, *rest = name.split(".")
+            assert rooms.index(used) <= rooms.index(room), f"{path.name} imports {name}, from a later room"
+            if used == room and rest and rest[0] in FLOW[room] and inside[0] in FLOW[room]:
+                order = FLOW[room]
+                assert order.index(rest[0]) <= order.index(inside[0]), f"{path.name} imports {name}, a later file"
 
 
 def test_every_file_is_in_the_flow():
-    found = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if not path.name.startswith("__py")}
-    assert found - {"__init__", "py.typed"} == set(FLOW)
+    found: dict[str, set[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        room, *inside = _parts(path)
+        found.setdefault(room, set()).update(inside[:1])
+    assert set(found) - {"__init__"} == set(FLOW)
+    for room, files in FLOW.items():
+        assert found[room] - {"__init__"} == set(files) - {"__init__"}
 
 
 def test_exports_are_complete_and_real():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import clpinn as cl
+from clpinn.formulation.problem import box_points, data_points, task_prior, validate
 from clpinn.networks import FNN, build
-from clpinn.problem import box_points, data_points, task_prior, validate
 from clpinn.problems import BENCHMARKS, load_problem
 
 

@@ -7,7 +7,7 @@ import pytest
 from small import Known
 
 import clpinn as cl
-from clpinn import references
+from clpinn.formulation import references
 
 
 @pytest.fixture(autouse=True)

@@ -17,16 +17,16 @@ from test_surrogate import made
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn.adapt import Heads
-from clpinn.cli import app
+from clpinn import protocol
+from clpinn.cli.commands import app
 from clpinn.problems import load_problem
-from clpinn.report import paper
 from clpinn.report.fields import plot_reference
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.page import page
 from clpinn.report.reader import Run
 from clpinn.report.style import PlotError, save
-from clpinn.settings import override
+from clpinn.surrogate.adapt import Heads
+from clpinn.training.settings import override
 
 
 class Line(cl.Problem):
@@ -285,9 +285,9 @@ def test_errors_at_other_thetas_than_the_candidates_are_not_drawn(folder):
 
 
 def test_the_paper_has_a_best_method():
-    assert paper.best("burgers") == "ACR2-arch" and paper.best("allen_cahn") == "ACR"
-    assert paper.rel_l2("kovasznay", "free") == paper.REL_L2["kovasznay"]["ACR"]
-    assert paper.rel_l2("burgers", "uni") == {"u": 0.012153} and paper.rel_l2("heat", "uni") is None
+    assert protocol.best("burgers") == "ACR2-arch" and protocol.best("allen_cahn") == "ACR"
+    assert protocol.rel_l2("kovasznay", "free") == protocol.REL_L2["kovasznay"]["ACR"]
+    assert protocol.rel_l2("burgers", "uni") == {"u": 0.012153} and protocol.rel_l2("heat", "uni") is None
 
 
 def clpinn(*arguments):

@@ -13,10 +13,10 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import clpinn as cl
-from clpinn import rows as rows_module
+from clpinn.formulation.problem import magnitudes
 from clpinn.networks import FNN, build
-from clpinn.problem import magnitudes
-from clpinn.rows import Batch, Pool, Rows
+from clpinn.training import rows as rows_module
+from clpinn.training.rows import Batch, Pool, Rows
 
 
 @pytest.fixture(autouse=True)

@@ -22,15 +22,17 @@ from small import Decay, Hopeless
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn import checkpoint, cli, runs, trainer
-from clpinn.loss import Loss
+from clpinn.cli import commands as cli
 from clpinn.networks import count
 from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
-from clpinn.rows import Rows
-from clpinn.runs import Observer, RunError, load_network, run
-from clpinn.settings import METHODS, SettingsError, natural, override, paper, scaled
-from clpinn.surrogate import describe
-from clpinn.trainer import EVENTS_UNTIL, RECOVERIES, VALIDATION_STEPS, Trainer
+from clpinn.runs import run as runs
+from clpinn.runs.run import Observer, RunError, load_network, run
+from clpinn.surrogate.surrogate import describe
+from clpinn.training import checkpoint, trainer
+from clpinn.training.pool_loss import Loss
+from clpinn.training.rows import Rows
+from clpinn.training.settings import METHODS, SettingsError, natural, override, paper, scaled
+from clpinn.training.trainer import EVENTS_UNTIL, RECOVERIES, VALIDATION_STEPS, Trainer
 
 FILES = {"config.json", "history.jsonl", "metrics.json", "errors.csv", "checkpoint", "model.clpinn"}
 QUICK = ["network.width=5", "network.depth=1", "tasks.active=4", "tasks.evaluations=2"]
@@ -691,11 +693,11 @@ def test_settings_error_is_a_value_error():
 
 
 def test_a_start_that_gets_nowhere_is_followed_by_another(tmp_path, monkeypatch):
-    monkeypatch.setattr("clpinn.trainer.START_STEPS", 10)
+    monkeypatch.setattr("clpinn.training.trainer.START_STEPS", 10)
     told: list[str] = []
     run(Decay(), natural_for("free", "steps=90"), tmp_path / "good", observer=Observer(message=told.append))
     assert not told
-    monkeypatch.setattr("clpinn.trainer.NOTHING_LEARNT", 0.0)
+    monkeypatch.setattr("clpinn.training.trainer.NOTHING_LEARNT", 0.0)
     result = run(Decay(), natural_for("free", "steps=90"), tmp_path / "bad", observer=Observer(message=told.append))
     # Five starts at most, none in the second half of a run.
     assert len(told) == 4 and all("another start" in text for text in told)
@@ -762,7 +764,7 @@ def test_an_equation_that_overflows_at_its_sources_size_is_begun_with_less(tmp_p
 
 def test_batches_grow_up_to_the_number_of_parameters(tmp_path, monkeypatch):
     """Twofold after so many steps, and not late in a run."""
-    monkeypatch.setattr("clpinn.trainer.GROW_STEPS", 10)
+    monkeypatch.setattr("clpinn.training.trainer.GROW_STEPS", 10)
     met: list[int] = []
     draw = Rows.draw
 
@@ -771,7 +773,7 @@ def test_batches_grow_up_to_the_number_of_parameters(tmp_path, monkeypatch):
         met.append(sum(part.scale.size for part in batch.values()))
         return batch
 
-    monkeypatch.setattr("clpinn.rows.Rows.draw", counted)
+    monkeypatch.setattr("clpinn.training.rows.Rows.draw", counted)
     settings = natural_for("free", "steps=30", "natural.rows=40", "network.width=5", "network.depth=2")
     result = run(Decay(), settings, tmp_path)
     assert 2 * 40 <= count(result.network) < 4 * 40
@@ -780,7 +782,7 @@ def test_batches_grow_up_to_the_number_of_parameters(tmp_path, monkeypatch):
         trained = Trainer(Decay(), settings)
         state = dataclasses.replace(trained.init(), step=10)
         assert [trained._grown(state, done).growth for done in (0.0, 0.8, 0.81)] == [2, 2, 1]
-        monkeypatch.setattr("clpinn.trainer.memory", lambda: 1e4)
+        monkeypatch.setattr("clpinn.training.trainer.memory", lambda: 1e4)
         assert trained._grown(state, 0.0).growth == 1
 
 

@@ -7,11 +7,11 @@ from scipy.optimize import check_grad
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 
-from clpinn import selection
-from clpinn.domain import Box, log
 from clpinn.errors import DomainError, ProblemError
-from clpinn.selection import Bayesian, Fixed, GridGreedy, Posterior, Uniform
-from clpinn.tasks import TaskPool, nearest_distance, to_unit
+from clpinn.formulation.domain import Box, log
+from clpinn.training import selection
+from clpinn.training.selection import Bayesian, Fixed, GridGreedy, Posterior, Uniform
+from clpinn.training.tasks import TaskPool, nearest_distance, to_unit
 
 KEY = jax.random.key(0)
 LINE = Box(nu=(0, 1))

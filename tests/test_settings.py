@@ -6,7 +6,17 @@ import pytest
 
 import clpinn as cl
 from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.settings import METHODS, Architecture, SettingsError, from_dict, natural, override, paper, scaled, to_dict
+from clpinn.training.settings import (
+    METHODS,
+    Architecture,
+    SettingsError,
+    from_dict,
+    natural,
+    override,
+    paper,
+    scaled,
+    to_dict,
+)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

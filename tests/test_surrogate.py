@@ -16,13 +16,13 @@ from small import Decay, Inflow
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn.adapt import Heads
-from clpinn.cli import _thetas, app, main
+from clpinn.cli.commands import _thetas, app, main
 from clpinn.networks import FNN, KINDS, build, precision
 from clpinn.problems import load_problem
-from clpinn.settings import override
-from clpinn.surrogate import SurrogateError
-from clpinn.trust import NOTE, Trust
+from clpinn.surrogate.adapt import Heads
+from clpinn.surrogate.surrogate import SurrogateError
+from clpinn.surrogate.trust import NOTE, Trust
+from clpinn.training.settings import override
 
 KEY = jax.random.key(0)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clpinn.domain import Box, log
 from clpinn.errors import ProblemError
-from clpinn.tasks import TaskPool, coverage_hole
+from clpinn.formulation.domain import Box, log
+from clpinn.training.tasks import TaskPool, coverage_hole
 
 CORNERS = np.array([[0.0], [1.0]])
 NONE = np.array([])

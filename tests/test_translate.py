@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from jax import lax
 
 import clpinn as cl
+from clpinn.exports.translate import PRIMITIVES, TranslationError, javascript, onnx_model, program_of, trace
+from clpinn.exports.translate.javascript import EXPRESSIONS
+from clpinn.exports.translate.onnx import NODES, printed
+from clpinn.formulation.problem import placed
 from clpinn.networks import KINDS, build
-from clpinn.problem import placed
 from clpinn.problems import load_problem
-from clpinn.translate import PRIMITIVES, TranslationError, javascript, onnx_model, program_of, trace
-from clpinn.translate.javascript import EXPRESSIONS
-from clpinn.translate.onnx import NODES, printed
 
 # x in [-2, 2], y in [-1, 1], p in [0.1, 3]: a scalar of each.
 FUNCTIONS = {

@@ -9,7 +9,7 @@ import pytest
 
 import clpinn as cl
 from clpinn.problems import load_problem
-from clpinn.settings import override
+from clpinn.training.settings import override
 
 EXAMPLES = Path("examples").resolve()
 

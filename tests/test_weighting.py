@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from clpinn.weighting import Dynamic, Equal
+from clpinn.training.weighting import Dynamic, Equal
 
 NAN = np.nan
 

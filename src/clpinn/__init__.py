@@ -1,17 +1,25 @@
 """Parameterized physics-informed neural networks: one network u(x, t; theta) for a whole family of PDEs."""
 
 from clpinn import problems
-from clpinn.derivatives import Derivatives
-from clpinn.domain import Axis, Box, Grid, Interior, at, boundary, log, periodic
+from clpinn.calculus.jets import Derivatives
 from clpinn.errors import ClpinnError, DomainError, OutsideBoxWarning, ProblemError
-from clpinn.evaluate import Metrics, aggregate, evaluate, reference_residual
-from clpinn.export import export
+from clpinn.exports.export import export
+from clpinn.formulation.domain import Axis, Box, Grid, Interior, at, boundary, log, periodic
+from clpinn.formulation.problem import (
+    Condition,
+    Data,
+    Problem,
+    condition_residuals,
+    named_derivatives,
+    residuals,
+    values,
+)
 from clpinn.networks import FNN, ParamFNN, QuadraticFNN
-from clpinn.problem import Condition, Data, Problem, condition_residuals, named_derivatives, residuals, values
-from clpinn.runs import Result, load_network, run, train
-from clpinn.settings import Settings, natural, paper, scaled
-from clpinn.surrogate import Surrogate, load
-from clpinn.trust import Trust
+from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
+from clpinn.runs.run import Result, load_network, run, train
+from clpinn.surrogate.surrogate import Surrogate, load
+from clpinn.surrogate.trust import Trust
+from clpinn.training.settings import Settings, natural, paper, scaled
 
 __version__ = "0.1.0"
 

@@ -1,5 +1,5 @@
 """`python -m clpinn` is the clpinn command."""
 
-from clpinn.cli import main
+from clpinn.cli.commands import main
 
 main()

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.derivatives import Derivatives, parse_name
-from clpinn.problem import Condition, call_by_name
+from clpinn.calculus.jets import Derivatives, parse_name
+from clpinn.formulation.problem import Condition, call_by_name
 from clpinn.problems import BENCHMARKS, Burgers
 
 # Central differences of eighth order for the first and second derivative.

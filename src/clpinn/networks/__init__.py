@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from clpinn.errors import ProblemError
+from clpinn.formulation.problem import Problem
 from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
 from clpinn.networks.layers import Linear, Output
 from clpinn.networks.rivals import P2INN, HyperPINN, MetaPINN, StandardPINN
-from clpinn.problem import Problem
 
 __all__ = [
     "FNN",

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from clpinn.derivatives import concatenate, tanh
+from clpinn.calculus.jets import concatenate, tanh
 from clpinn.networks.layers import Linear, Output, T
 
 

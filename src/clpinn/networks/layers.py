@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from clpinn.derivatives import Jet, linear
+from clpinn.calculus.jets import Jet, linear
 
 T = TypeVar("T", Array, Jet)
 

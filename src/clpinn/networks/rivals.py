@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from clpinn.derivatives import concatenate, exp, linear, tanh
+from clpinn.calculus.jets import concatenate, exp, linear, tanh
 from clpinn.networks.fnn import FNN
 from clpinn.networks.layers import Linear, Output, T
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from clpinn.errors import ProblemError
-from clpinn.problem import Problem, validate
+from clpinn.formulation.problem import Problem, validate
 from clpinn.problems.allen_cahn import AllenCahn
 from clpinn.problems.burgers import Burgers
 from clpinn.problems.kovasznay import Kovasznay

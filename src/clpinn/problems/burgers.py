@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clpinn.domain import Box, Grid, Interior, at, boundary, log
-from clpinn.problem import Condition, Problem
+from clpinn.formulation.domain import Box, Grid, Interior, at, boundary, log
+from clpinn.formulation.problem import Condition, Problem
 
 
 @dataclass(frozen=True)

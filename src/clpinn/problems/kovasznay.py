@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from clpinn.domain import Box, Grid, Interior, at, boundary
-from clpinn.problem import Condition, Problem
+from clpinn.formulation.domain import Box, Grid, Interior, at, boundary
+from clpinn.formulation.problem import Condition, Problem
 
 
 def kovasznay(x, y, Re, xp=jnp):

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clpinn.domain import Box, Interior
-from clpinn.problem import Problem
+from clpinn.formulation.domain import Box, Interior
+from clpinn.formulation.problem import Problem
+from clpinn.formulation.references import by_theta
 from clpinn.problems.elements import Modes, eigenmodes
-from clpinn.references import by_theta
 
 
 class PoissonBoltzmann(Problem):

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from clpinn.domain import Box, Grid, Interior, log
-from clpinn.problem import Problem
+from clpinn.formulation.domain import Box, Grid, Interior, log
+from clpinn.formulation.problem import Problem
 
 
 class Schaffer(Problem):

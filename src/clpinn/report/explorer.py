@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from clpinn.domain import Axis, Grid
-from clpinn.problem import Problem, placed
-from clpinn.references import kept_table, reference_at
-from clpinn.surrogate import Surrogate
-from clpinn.translate import javascript, program_of
-from clpinn.translate.javascript import script_json
+from clpinn.exports.translate import javascript, program_of
+from clpinn.exports.translate.javascript import script_json
+from clpinn.formulation.domain import Axis, Grid
+from clpinn.formulation.problem import Problem, placed
+from clpinn.formulation.references import kept_table, reference_at
+from clpinn.surrogate.surrogate import Surrogate
 
 POINTS, THETAS, NUMBERS = 1700, 100, 280_000
 """Most reference points a theta, thetas, and numbers in all: about 1.5 MB in a page."""

@@ -9,12 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clpinn.domain import Points
-from clpinn.problem import Problem, placed
-from clpinn.references import Progress, reference_at
+from clpinn.formulation.domain import Points
+from clpinn.formulation.problem import Problem, placed
+from clpinn.formulation.references import Progress, reference_at
 from clpinn.report.reader import Run
 from clpinn.report.style import BLUE, COLOURS, ERRORS, VALUES, at, canvas, label, save, styled
-from clpinn.surrogate import Surrogate
+from clpinn.surrogate.surrogate import Surrogate
 
 Theta = dict[str, float]
 

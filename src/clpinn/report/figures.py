@@ -20,9 +20,9 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from clpinn.domain import Axis, Points
-from clpinn.references import Progress
-from clpinn.report import paper
+from clpinn import protocol
+from clpinn.formulation.domain import Axis, Points
+from clpinn.formulation.references import Progress
 from clpinn.report.fields import fields, is_flow, streamlines
 from clpinn.report.heads import heads
 from clpinn.report.reader import Run
@@ -89,7 +89,7 @@ def errors(run: Run, thetas: Points | None = None, progress: Progress | None = N
     if not columns:
         columns, what = {"": run.errors["res_pde"]}, "mean |residual|"
     figure = _over_parameters(run, run.problem.candidates.points, columns, what)
-    published = paper.rel_l2(run.metrics["problem"], run.metrics["method"])
+    published = protocol.rel_l2(run.metrics["problem"], run.metrics["method"])
     if len(run.problem.parameters) == 1 and outputs and published:
         panel = figure.axes[0]
         for i, name in enumerate(outputs):

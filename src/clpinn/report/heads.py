@@ -6,12 +6,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clpinn.domain import Points
-from clpinn.evaluate import evaluate
-from clpinn.references import Progress
+from clpinn.formulation.domain import Points
+from clpinn.formulation.references import Progress
 from clpinn.report.fields import absolute_errors, draw_field
 from clpinn.report.reader import Run
 from clpinn.report.style import BLUE, ERRORS, GREY, at, canvas, styled
+from clpinn.runs.evaluate import evaluate
 
 
 @styled

@@ -12,15 +12,15 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from clpinn import protocol
 from clpinn.errors import ClpinnError
-from clpinn.export import replacing
-from clpinn.references import Progress
-from clpinn.report import paper
+from clpinn.exports.export import replacing
+from clpinn.exports.translate import TranslationError
+from clpinn.formulation.references import Progress
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.reader import Run
-from clpinn.translate import TranslationError
-from clpinn.trust import NOTE
+from clpinn.surrogate.trust import NOTE
 
 LARGEST_SVG = 300_000
 """A drawing of more bytes is embedded as pixels."""
@@ -141,7 +141,7 @@ def _summary(runs: list[Run]) -> str:
     found = [run.metrics["res_pde_macro"] for run in runs]
     rows.append(_row("mean |residual|", [_figure(value) for value in found], _best(runs, found)))
     notes = []
-    if any(run.metrics["problem"] in paper.REL_L2 for run in runs):
+    if any(run.metrics["problem"] in protocol.REL_L2 for run in runs):
         notes.append(
             "The paper's figures are means over three seeds at its full budget on a GPU; a run's own are one seed's."
         )
@@ -155,9 +155,9 @@ def _published(runs: list[Run], output: str) -> list[str]:
     """Rows with the paper's mean relative errors: of the same method, and of its best."""
     same, best = [], []
     for run in runs:
-        table, method = paper.REL_L2.get(run.metrics["problem"], {}), paper.METHODS.get(run.metrics["method"], "")
+        table, method = protocol.REL_L2.get(run.metrics["problem"], {}), protocol.METHODS.get(run.metrics["method"], "")
         same.append(f"{method} {_figure(table[method][output])}" if method in table else "–")
-        top = paper.best(run.metrics["problem"]) if table else ""
+        top = protocol.best(run.metrics["problem"]) if table else ""
         best.append(f"{top} {_figure(table[top][output])}" if table else "–")
     rows = {"the paper, same method": same, "the paper, its best": best}
     return [_row(name, cells, kind="paper") for name, cells in rows.items() if any(cell != "–" for cell in cells)]

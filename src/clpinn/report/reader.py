@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from clpinn.errors import ClpinnError
-from clpinn.problem import Problem
-from clpinn.runs import RunError, load_surrogate, problem_of, read_config
-from clpinn.surrogate import Surrogate, load
+from clpinn.formulation.problem import Problem
+from clpinn.runs.run import RunError, load_surrogate, problem_of, read_config
+from clpinn.surrogate.surrogate import Surrogate, load
 
 
 @dataclass(frozen=True)

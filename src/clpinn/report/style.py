@@ -11,9 +11,9 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clpinn.domain import Axis
 from clpinn.errors import ClpinnError
-from clpinn.problem import Problem
+from clpinn.formulation.domain import Axis
+from clpinn.formulation.problem import Problem
 
 # Okabe and Ito (2008), Color Universal Design.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW = (

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from clpinn.errors import ClpinnError
-from clpinn.optimizers import Objective, Step
+from clpinn.training.optimizers import Objective, Step
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from clpinn.errors import ClpinnError
-from clpinn.optimizers import Objective, Step
+from clpinn.training.optimizers import Objective, Step
 
 # A pair (s, y) is stored only where y·s is above this, as in torch.optim.LBFGS.
 CURVATURE = 1e-10

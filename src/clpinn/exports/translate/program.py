@@ -16,11 +16,11 @@ from jax.extend import core
 from jaxtyping import Float, Int
 
 from clpinn.errors import ClpinnError
+from clpinn.formulation.problem import placed, values
 from clpinn.networks import precision
-from clpinn.problem import placed, values
 
 if TYPE_CHECKING:
-    from clpinn.surrogate import Surrogate
+    from clpinn.surrogate.surrogate import Surrogate
 
 PRIMITIVES = frozenset(
     "add sub mul div rem neg abs sign exp expm1 log log1p tanh sin cos tan sinh cosh asin acos atan asinh acosh atanh "

@@ -20,12 +20,12 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from clpinn.derivatives import Jet, tanh
-from clpinn.domain import Points
+from clpinn.calculus.jets import Jet, tanh
 from clpinn.errors import ProblemError
+from clpinn.formulation.domain import Points
+from clpinn.formulation.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
 from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architecture, precision
-from clpinn.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
-from clpinn.rows import Batch, Pool, Rows, with_derivatives
+from clpinn.training.rows import Batch, Pool, Rows, with_derivatives
 
 ROWS = 1024
 """Residual rows a head is fitted to, and as many that it is judged by."""

@@ -16,8 +16,8 @@ import equinox as eqx
 import jax
 
 from clpinn.errors import ClpinnError
+from clpinn.formulation.problem import Problem
 from clpinn.networks import FNN, P2INN, Architecture, HyperPINN, build, count, matching_width
-from clpinn.problem import Problem
 
 METHODS = ("uni", "fix", "ag", "ac", "acr", "acr2", "acr2-full")
 """The paper's methods; `free` (no pool) is ours."""

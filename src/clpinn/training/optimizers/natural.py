@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 
 from clpinn.errors import ClpinnError
-from clpinn.optimizers import Step
-from clpinn.threads import on_all_cores
+from clpinn.machine import on_all_cores
+from clpinn.training.optimizers import Step
 
 BLOCK = 128
 """Rows of the kernel that are computed at once on a core."""

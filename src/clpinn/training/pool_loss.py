@@ -18,8 +18,8 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from clpinn.domain import Points
-from clpinn.problem import Condition, Data, Problem, condition_residuals, data_points, residuals, values
+from clpinn.formulation.domain import Points
+from clpinn.formulation.problem import Condition, Data, Problem, condition_residuals, data_points, residuals, values
 
 Residuals = Callable[[Any, Array, Array], dict[str, Array]]
 """(network, point, theta) -> residuals by name."""

@@ -28,9 +28,9 @@ from jax import export as jax_export
 from numpy.typing import ArrayLike
 
 from clpinn.errors import ClpinnError
+from clpinn.exports.translate import onnx_model
 from clpinn.networks import precision
-from clpinn.surrogate import Surrogate
-from clpinn.translate import onnx_model
+from clpinn.surrogate.surrogate import Surrogate
 
 if TYPE_CHECKING:
     import xarray

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 from platformdirs import user_cache_path
 
-from clpinn.domain import Box, Grid, Points
 from clpinn.errors import CacheError
-from clpinn.problem import Problem, placed, reference_values
+from clpinn.formulation.domain import Box, Grid, Points
+from clpinn.formulation.problem import Problem, placed, reference_values
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many are done, and how many there are."""

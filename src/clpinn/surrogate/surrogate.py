@@ -29,15 +29,24 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from clpinn import checkpoint
-from clpinn.adapt import TOGETHER, Heads, Optimizer, WayName, adapt
-from clpinn.domain import Grid, Points
 from clpinn.errors import ClpinnError, DomainError, warn_outside
+from clpinn.formulation.domain import Grid, Points
+from clpinn.formulation.problem import (
+    Identity,
+    Problem,
+    box_point,
+    box_points,
+    named_derivatives,
+    placed,
+    validate,
+    values,
+)
+from clpinn.formulation.references import Progress
 from clpinn.networks import Architecture, StandardPINN, architecture, make, precision
-from clpinn.problem import Identity, Problem, box_point, box_points, named_derivatives, placed, validate, values
 from clpinn.problems import BENCHMARKS
-from clpinn.references import Progress
-from clpinn.trust import NOTE, ResidualNorms, Trust
+from clpinn.surrogate.adapt import TOGETHER, Heads, Optimizer, WayName, adapt
+from clpinn.surrogate.trust import NOTE, ResidualNorms, Trust
+from clpinn.training import checkpoint
 
 if TYPE_CHECKING:
     import xarray

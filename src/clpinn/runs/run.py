@@ -29,21 +29,21 @@ from typing import Any
 import jax
 import numpy as np
 
-from clpinn import checkpoint
-from clpinn.domain import Points
 from clpinn.errors import ClpinnError
-from clpinn.evaluate import Metrics, evaluate
-from clpinn.export import replacing
+from clpinn.exports.export import replacing
+from clpinn.formulation.domain import Points
+from clpinn.formulation.problem import Problem, failed, theta_features, validate
+from clpinn.formulation.references import Progress, reference_at
 from clpinn.networks import MetaPINN
-from clpinn.optimizers import Step
-from clpinn.problem import Problem, failed, theta_features, validate
 from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.references import Progress, reference_at
-from clpinn.selection import Uniform
-from clpinn.settings import Settings, from_dict, natural, to_dict
-from clpinn.surrogate import Surrogate, describe, load
-from clpinn.tasks import TaskPool, coverage_hole
-from clpinn.trainer import DONE, NATURAL, Callbacks, State, Trainer
+from clpinn.runs.evaluate import Metrics, evaluate
+from clpinn.surrogate.surrogate import Surrogate, describe, load
+from clpinn.training import checkpoint
+from clpinn.training.optimizers import Step
+from clpinn.training.selection import Uniform
+from clpinn.training.settings import Settings, from_dict, natural, to_dict
+from clpinn.training.tasks import TaskPool, coverage_hole
+from clpinn.training.trainer import DONE, NATURAL, Callbacks, State, Trainer
 
 BOUNDS = ("steps", "seconds", "until")
 EXIT_CODES = {"diverged": 3, "stopped": 130}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clpinn.errors import ClpinnError
-from clpinn.translate.program import Constant, Linear, Operation, Program, program_of
+from clpinn.exports.translate.program import Constant, Linear, Operation, Program, program_of
 
 if TYPE_CHECKING:
-    from clpinn.surrogate import Surrogate
+    from clpinn.surrogate.surrogate import Surrogate
 
 OPSET, IR = 17, 8
 """Old enough for runtimes of 2022 on."""

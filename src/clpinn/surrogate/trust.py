@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from clpinn.problem import Problem
-from clpinn.rows import Pool, Rows
+from clpinn.formulation.problem import Problem
+from clpinn.training.rows import Pool, Rows
 
 POINTS = 512
 """Points of each term at a theta."""

@@ -51,8 +51,8 @@ def problems(
     """What there is to solve: all benchmarks, or one problem in detail."""
     import jax
 
-    from clpinn.evaluate import reference_residual
     from clpinn.problems import BENCHMARKS, load_problem
+    from clpinn.runs.evaluate import reference_residual
 
     if name is None:
         if plot is not None:
@@ -83,7 +83,7 @@ def describe(problem: Any) -> dict[str, Any]:
     """A problem in plain values."""
     import jax
 
-    from clpinn.problem import Data, data_points
+    from clpinn.formulation.problem import Data, data_points
 
     def axes(box: Any) -> dict[str, Any]:
         return {
@@ -218,9 +218,9 @@ def train(
     _use_devices(devices)
     import numpy as np
 
-    from clpinn import settings as config_of
     from clpinn.problems import load_problem
-    from clpinn.runs import EXIT_CODES, Observer, read_config, run
+    from clpinn.runs.run import EXIT_CODES, Observer, read_config, run
+    from clpinn.training import settings as config_of
 
     if optimizer not in ("natural", "adam-lbfgs"):
         raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use natural or adam-lbfgs.")
@@ -277,9 +277,9 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics and nothing else.")] = False,
 ) -> None:
     """Errors of a run's network over the parameter grid, by its last checkpoint."""
-    from clpinn.evaluate import evaluate as errors
-    from clpinn.runs import evaluated, load_network, plain, problem_of, read_config
-    from clpinn.settings import from_dict
+    from clpinn.runs.evaluate import evaluate as errors
+    from clpinn.runs.run import evaluated, load_network, plain, problem_of, read_config
+    from clpinn.training.settings import from_dict
 
     config = read_config(run)
     problem, settings = _stated(stated) or problem_of(run), from_dict(config["settings"])
@@ -323,8 +323,8 @@ def adapt(
     """
     import numpy as np
 
-    from clpinn.evaluate import evaluate as errors
-    from clpinn.runs import load_surrogate, plain
+    from clpinn.runs.evaluate import evaluate as errors
+    from clpinn.runs.run import load_surrogate, plain
 
     surrogate = load_surrogate(run, _stated(stated))
     problem = surrogate.problem
@@ -432,8 +432,8 @@ def predict(
     """The solution at a theta: a field for a file, or values at single points."""
     import numpy as np
 
-    from clpinn.export import write_field
-    from clpinn.trust import Trust
+    from clpinn.exports.export import write_field
+    from clpinn.surrogate.trust import Trust
 
     surrogate, values = _surrogate(run, stated), _single(_values(given or []))
     with _warnings_told():
@@ -485,7 +485,7 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Write a run's surrogate, or a field of it, in a form that other programs read."""
-    from clpinn.export import export as write
+    from clpinn.exports.export import export as write
 
     with _warnings_told():
         write(_surrogate(run, stated), file, points, **_single(_values(given or [])))
@@ -547,8 +547,8 @@ def report(
 
 def _surrogate(run: Path, stated: str | None) -> Any:
     """The surrogate of a run, or one in a file beside it (adapted.clpinn)."""
-    from clpinn.runs import load_surrogate, problem_of
-    from clpinn.surrogate import load
+    from clpinn.runs.run import load_surrogate, problem_of
+    from clpinn.surrogate.surrogate import load
 
     problem = _stated(stated)
     if not run.is_file():

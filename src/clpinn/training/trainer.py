@@ -19,20 +19,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from clpinn.domain import Axis, Box, Points
-from clpinn.loss import Collocation, Loss, Tasks
+from clpinn.formulation.domain import Axis, Box, Points
+from clpinn.formulation.problem import Problem, task_prior
+from clpinn.machine import memory
 from clpinn.networks import Output, ParamFNN, make, trainable
-from clpinn.optimizers import Step
-from clpinn.optimizers.adam import Adam
-from clpinn.optimizers.lbfgs import LBFGS
-from clpinn.optimizers.natural import Natural
-from clpinn.problem import Problem, task_prior
-from clpinn.rows import Pool, Rows
-from clpinn.selection import Bayesian, Fixed, GridGreedy, Selection, Selector, Uniform
-from clpinn.settings import Settings, SettingsError
-from clpinn.tasks import Moves, TaskPool
-from clpinn.threads import memory
-from clpinn.weighting import Dynamic, Equal, Weighting
+from clpinn.training.optimizers import Step
+from clpinn.training.optimizers.adam import Adam
+from clpinn.training.optimizers.lbfgs import LBFGS
+from clpinn.training.optimizers.natural import Natural
+from clpinn.training.pool_loss import Collocation, Loss, Tasks
+from clpinn.training.rows import Pool, Rows
+from clpinn.training.selection import Bayesian, Fixed, GridGreedy, Selection, Selector, Uniform
+from clpinn.training.settings import Settings, SettingsError
+from clpinn.training.tasks import Moves, TaskPool
+from clpinn.training.weighting import Dynamic, Equal, Weighting
 
 ADAM, LBFGS_STAGE, NATURAL, DONE = "adam", "lbfgs", "natural", "done"
 VALIDATION_THETAS = 16

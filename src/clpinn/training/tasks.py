@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial.distance import cdist
 
-from clpinn.domain import Box
 from clpinn.errors import ProblemError
+from clpinn.formulation.domain import Box
 
 Theta = Float[np.ndarray, " parameters"]
 Thetas = Float[np.ndarray, "tasks parameters"]

@@ -17,9 +17,9 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
-from clpinn.domain import Box
 from clpinn.errors import ProblemError
-from clpinn.tasks import Losses, TaskPool, Theta, Thetas, nearest_distance, to_unit
+from clpinn.formulation.domain import Box
+from clpinn.training.tasks import Losses, TaskPool, Theta, Thetas, nearest_distance, to_unit
 
 Query = Callable[[Thetas], np.ndarray]
 Prior = Callable[[Thetas], np.ndarray]

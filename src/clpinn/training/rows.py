@@ -19,12 +19,12 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float
 
-from clpinn.derivatives import Jet, linear
-from clpinn.domain import At, Boundary, Box, Points, generator
-from clpinn.loss import measured_rows, terms
+from clpinn.calculus.jets import Jet, linear
+from clpinn.formulation.domain import At, Boundary, Box, Points, generator
+from clpinn.formulation.problem import Condition, Data, Problem, magnitudes, values
+from clpinn.machine import on_all_cores
 from clpinn.networks import FNN, build
-from clpinn.problem import Condition, Data, Problem, magnitudes, values
-from clpinn.threads import on_all_cores
+from clpinn.training.pool_loss import measured_rows, terms
 
 CONDITIONS_SHARE = 0.3
 """Share of the rows that goes to the conditions, if there are any."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clpinn.translate.program import Constant, Elementwise, Linear, Operation, Program
+from clpinn.exports.translate.program import Constant, Elementwise, Linear, Operation, Program
 
 ROWS = 32
 """Points in a block: one layer's numbers then fit the first cache."""
@@ -50,7 +50,7 @@ EXPRESSIONS = {
 
 def javascript(program: Program) -> str:
     """A JavaScript expression: a function `evaluate(points, theta)` that gives outputs by name."""
-    runtime = (files("clpinn.translate") / "runtime.js").read_text("utf-8")
+    runtime = (files("clpinn.exports.translate") / "runtime.js").read_text("utf-8")
     return f"(() => {{\nconst ROWS = {ROWS};\n{runtime}\nreturn evaluator({_Printer(program).text()});\n}})()"
 
 

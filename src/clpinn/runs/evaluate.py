@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from clpinn.domain import Points
 from clpinn.errors import ClpinnError
+from clpinn.formulation.domain import Points
+from clpinn.formulation.problem import Identity, Network, Problem, checked_thetas, residuals, validate, values
+from clpinn.formulation.references import Progress, reference_at, reference_table
 from clpinn.networks import precision
-from clpinn.problem import Identity, Network, Problem, checked_thetas, residuals, validate, values
-from clpinn.references import Progress, reference_at, reference_table
-from clpinn.surrogate import Surrogate
+from clpinn.surrogate.surrogate import Surrogate
 
 CHUNK = 16384
 """Points evaluated at once; bounds memory whatever the grids."""

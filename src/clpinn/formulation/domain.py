@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from clpinn import derivatives
-from clpinn.derivatives import Jet
+from clpinn.calculus import jets as derivatives
+from clpinn.calculus.jets import Jet
 from clpinn.errors import DomainError, warn_outside
 
 Sampler = Literal["sobol", "latin", "uniform", "chebyshev", "grid"]

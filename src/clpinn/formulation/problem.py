@@ -26,10 +26,11 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from clpinn import derivatives, linearity
-from clpinn.derivatives import Derivatives, Index, Jet, Key, Operator
-from clpinn.domain import At, Boundary, Box, Grid, Interior, Points, Sampler
+from clpinn.calculus import jets as derivatives
+from clpinn.calculus import linearity
+from clpinn.calculus.jets import Derivatives, Index, Jet, Key, Operator
 from clpinn.errors import ClpinnError, ProblemError
+from clpinn.formulation.domain import At, Boundary, Box, Grid, Interior, Points, Sampler
 
 Scalar = Float[Array, ""]
 Network = Callable[[Any, Any], Any] | None
@@ -634,7 +635,7 @@ def _traced(function: Callable[[], Any], where: str) -> None:
 def failed(where: str, error: Exception) -> ProblemError:
     """What a user's function raised, with the line and, where it is a known slip, what to do."""
     text = str(error).strip().split("\n")[0]
-    library = str(Path(__file__).parent)
+    library = str(Path(__file__).parent.parent)
     lines = [
         f" ({frame.filename}, line {frame.lineno})"
         for frame in traceback.extract_tb(error.__traceback__)

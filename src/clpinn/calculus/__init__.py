@@ -1,0 +1,1 @@
+"""Derivatives by name, and what an equation contains linearly."""

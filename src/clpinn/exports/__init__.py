@@ -1,0 +1,1 @@
+"""Fields and surrogates in files that other programs read."""

@@ -1,0 +1,1 @@
+"""What a user states: boxes, problems, conditions, references."""

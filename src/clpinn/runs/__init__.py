@@ -1,0 +1,1 @@
+"""Runs: from a problem to a result, in a directory."""

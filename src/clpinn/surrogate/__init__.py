@@ -1,0 +1,1 @@
+"""A trained network with its problem: calls, fields, heads, files."""

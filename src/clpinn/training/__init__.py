@@ -1,0 +1,1 @@
+"""Training: tasks and their selection, rows, optimisers, stages, the loop."""
