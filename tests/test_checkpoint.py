@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
+from clpinn.errors import CheckpointError
 from clpinn.training import checkpoint
-from clpinn.training.checkpoint import MAGIC, CheckpointError, load, save
+from clpinn.training.checkpoint import MAGIC, load, save
 
 DTYPES = [
     "float16",

@@ -12,7 +12,8 @@ import xarray
 from test_surrogate import Rod, made, with_heads
 
 import clpinn as cl
-from clpinn.exports.export import ExportError, program, write_field
+from clpinn.errors import ExportError
+from clpinn.exports.export import program, write_field
 from clpinn.problems import load_problem
 
 CHANNEL = load_problem("examples/channel.py:Channel")

@@ -19,12 +19,13 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn import protocol
 from clpinn.cli.commands import app
+from clpinn.errors import PlotError
 from clpinn.problems import load_problem
 from clpinn.report.fields import plot_reference
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.page import page
 from clpinn.report.reader import Run
-from clpinn.report.style import PlotError, save
+from clpinn.report.style import save
 from clpinn.surrogate.adapt import Heads
 from clpinn.training.settings import override
 

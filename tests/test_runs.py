@@ -23,15 +23,16 @@ from typer.testing import CliRunner
 
 import clpinn as cl
 from clpinn.cli import commands as cli
+from clpinn.errors import RunError, SettingsError
 from clpinn.networks import count
 from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
 from clpinn.runs import run as runs
-from clpinn.runs.run import Observer, RunError, load_network, run
+from clpinn.runs.run import Observer, load_network, run
 from clpinn.surrogate.surrogate import describe
 from clpinn.training import checkpoint, trainer
 from clpinn.training.pool_loss import Loss
 from clpinn.training.rows import Rows
-from clpinn.training.settings import METHODS, SettingsError, natural, override, paper, scaled
+from clpinn.training.settings import METHODS, natural, override, paper, scaled
 from clpinn.training.trainer import EVENTS_UNTIL, RECOVERIES, VALIDATION_STEPS, Trainer
 
 FILES = {"config.json", "history.jsonl", "metrics.json", "errors.csv", "checkpoint", "model.clpinn"}

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 import clpinn as cl
 from clpinn.cli.commands import _thetas, app, main
+from clpinn.errors import SurrogateError
 from clpinn.networks import FNN, KINDS, build, precision
 from clpinn.problems import load_problem
 from clpinn.surrogate.adapt import Heads
-from clpinn.surrogate.surrogate import SurrogateError
 from clpinn.surrogate.trust import NOTE, Trust
 from clpinn.training.settings import override
 

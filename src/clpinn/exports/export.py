@@ -27,7 +27,7 @@ import numpy as np
 from jax import export as jax_export
 from numpy.typing import ArrayLike
 
-from clpinn.errors import ClpinnError
+from clpinn.errors import ExportError
 from clpinn.exports.translate import onnx_model
 from clpinn.networks import precision
 from clpinn.surrogate.surrogate import Surrogate
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 ROWS = 100_000
 """Rows of a table held as text at once."""
-
-
-class ExportError(ClpinnError):
-    """Something that a file format cannot hold."""
 
 
 def export(

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from clpinn.errors import ClpinnError
+from clpinn.errors import ClpinnError, RunError
 from clpinn.formulation.problem import Problem
-from clpinn.runs.run import RunError, load_surrogate, problem_of, read_config
+from clpinn.runs.run import load_surrogate, problem_of, read_config
 from clpinn.surrogate.surrogate import Surrogate, load
 
 

@@ -11,7 +11,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clpinn.errors import ClpinnError
+from clpinn.errors import PlotError
 from clpinn.formulation.domain import Axis
 from clpinn.formulation.problem import Problem
 
@@ -54,10 +54,6 @@ STYLE: Any = {
     "savefig.dpi": 200,
     "pdf.fonttype": 42,
 }
-
-
-class PlotError(ClpinnError):
-    """A figure that makes no sense for a run, or cannot be written."""
 
 
 P = ParamSpec("P")

@@ -29,7 +29,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from clpinn.errors import ClpinnError
+from clpinn.errors import ClpinnError, RunError
 from clpinn.exports.export import replacing
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem, failed, theta_features, validate
@@ -49,10 +49,6 @@ BOUNDS = ("steps", "seconds", "until")
 EXIT_CODES = {"diverged": 3, "stopped": 130}
 """What the command ends with after these outcomes; 0 after all others."""
 LIBRARIES = ("clpinn", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
-
-
-class RunError(ClpinnError):
-    """A run directory that cannot be used for what was asked."""
 
 
 @dataclass(frozen=True)

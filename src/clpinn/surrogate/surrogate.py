@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from clpinn.errors import ClpinnError, DomainError, warn_outside
+from clpinn.errors import DomainError, SurrogateError, warn_outside
 from clpinn.formulation.domain import Grid, Points
 from clpinn.formulation.problem import (
     Identity,
@@ -56,10 +56,6 @@ CHUNK = 4096
 BLOCK = 16 * CHUNK
 """Points spread out at once on the host; bounds memory, whatever the arrays broadcast to."""
 FORMAT = 1
-
-
-class SurrogateError(ClpinnError):
-    """A file that holds no surrogate, or not one that can be used here."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from clpinn.errors import ClpinnError
+from clpinn.errors import CheckpointError
 
 MAGIC = b"clpinn\r\n"  # the line end shows a transfer in text mode, as in PNG
 FORMAT = 1
@@ -36,10 +36,6 @@ DIGEST_SIZE = hashlib.sha256().digest_size
 
 _NAME = re.compile(r"step-(\d{10,})\.checkpoint")
 _TEMPORARY = ".temporary"
-
-
-class CheckpointError(ClpinnError):
-    """A checkpoint that cannot be written, read, or put into the structure asked for."""
 
 
 @dataclass(frozen=True)

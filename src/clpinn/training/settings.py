@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import equinox as eqx
 import jax
 
-from clpinn.errors import ClpinnError
+from clpinn.errors import SettingsError
 from clpinn.formulation.problem import Problem
 from clpinn.networks import FNN, P2INN, Architecture, HyperPINN, build, count, matching_width
 
@@ -23,10 +23,6 @@ METHODS = ("uni", "fix", "ag", "ac", "acr", "acr2", "acr2-full")
 """The paper's methods; `free` (no pool) is ours."""
 RIVALS = ("standard", "p2inn", "hyperpinn", "metapinn")
 """Methods to compare with, each with a network of its own (see `clpinn.networks`) and no selection of tasks."""
-
-
-class SettingsError(ClpinnError, ValueError):
-    """A setting that does not exist or has no such value."""
 
 
 @dataclass(frozen=True)

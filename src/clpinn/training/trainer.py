@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Axis, Box, Points
 from clpinn.formulation.problem import Problem, task_prior
 from clpinn.machine import memory
@@ -30,7 +31,7 @@ from clpinn.training.optimizers.natural import Natural
 from clpinn.training.pool_loss import Collocation, Loss, Tasks
 from clpinn.training.rows import Pool, Rows
 from clpinn.training.selection import Bayesian, Fixed, GridGreedy, Selection, Selector, Uniform
-from clpinn.training.settings import Settings, SettingsError
+from clpinn.training.settings import Settings
 from clpinn.training.tasks import Moves, TaskPool
 from clpinn.training.weighting import Dynamic, Equal, Weighting
 

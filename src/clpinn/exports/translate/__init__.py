@@ -7,8 +7,9 @@
 Heads of single thetas are left out: the program is the base network.
 """
 
+from clpinn.errors import TranslationError
 from clpinn.exports.translate.javascript import javascript
 from clpinn.exports.translate.onnx import onnx_model
-from clpinn.exports.translate.program import PRIMITIVES, Program, TranslationError, program_of, trace
+from clpinn.exports.translate.program import PRIMITIVES, Program, program_of, trace
 
 __all__ = ["PRIMITIVES", "Program", "TranslationError", "javascript", "onnx_model", "program_of", "trace"]

@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend import core
 from jaxtyping import Float, Int
 
-from clpinn.errors import ClpinnError
+from clpinn.errors import TranslationError
 from clpinn.formulation.problem import placed, values
 from clpinn.networks import precision
 
@@ -73,10 +73,6 @@ REDUCTIONS = {
 }
 LONGEST_SCAN = 1000
 """A loop of known length is unrolled up to here."""
-
-
-class TranslationError(ClpinnError):
-    """A computation that cannot be translated."""
 
 
 @dataclass(frozen=True, eq=False)
