@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -627,7 +627,7 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def progress(self, state: Any, met: Any, named: dict[str, float]) -> None:
+    def progress(self, state: Any, step: Any, named: Mapping[str, float], status: str) -> None:
         settings, now = self.settings, time.monotonic()
         if now - self.last < (0.2 if self.live else 10):
             return
@@ -637,10 +637,9 @@ class Display:
         if settings.seconds:
             done = max(done, (now - self.started) / settings.seconds)
         parts = ", ".join(f"{name} {part:.1e}" for name, part in named.items())
-        text = f"{state.stage} {state.step}  loss {float(met.value):.2e} ({parts})"
-        if state.natural:
-            text += f"  validation {state.validation:.2e}  step {met.length:.2g}"
-            text += f"  damping {float(state.natural[0].damping):.0e}  rows {state.growth * settings.natural.rows}"
+        text = f"{state.stage} {state.step}  loss {float(step.value):.2e} ({parts})"
+        if status:
+            text += f"  {status}"
         if len(state.pool.thetas):
             text += f"  tasks {len(state.pool.active)}+{len(state.pool.replay)}"
         if self.newest:

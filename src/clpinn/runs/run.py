@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -29,7 +29,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from clpinn.errors import ClpinnError, RunError
+from clpinn.errors import ClpinnError, Outcome, RunError
 from clpinn.exports.export import replacing
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem, failed, theta_features, validate
@@ -42,8 +42,9 @@ from clpinn.training import checkpoint
 from clpinn.training.optimizers import Step
 from clpinn.training.selection import Uniform
 from clpinn.training.settings import Settings, from_dict, natural, to_dict
+from clpinn.training.state import Callbacks, State
 from clpinn.training.tasks import TaskPool, coverage_hole
-from clpinn.training.trainer import DONE, NATURAL, Callbacks, State, Trainer
+from clpinn.training.trainer import DONE, Trainer
 
 BOUNDS = ("steps", "seconds", "until")
 EXIT_CODES = {"diverged": 3, "stopped": 130}
@@ -55,7 +56,7 @@ LIBRARIES = ("clpinn", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "s
 class Observer:
     """Who watches a run: a display, or nobody."""
 
-    progress: Callable[[State, Step, dict[str, float]], None] = lambda *_: None
+    progress: Callable[[State, Step, Mapping[str, float], str], None] = lambda *_: None
     event: Callable[[dict[str, Any]], None] = lambda _: None
     message: Callable[[str], None] = lambda _: None
     evaluation: Progress | None = None
@@ -180,7 +181,7 @@ def _train(
     if resume:
         state, before = _restored(folder, trainer, state, observer)
         if state.stage == DONE and _may_go_on(settings):
-            state = replace(state, stage=NATURAL, rate=1.0, best_step=state.step)
+            state = trainer.reopened(state)
     _cut(folder / "history.jsonl", state.step)
     _cut(folder / "events.jsonl", state.step)
     start = time.perf_counter()
@@ -196,10 +197,10 @@ def _train(
                 checkpoint.save(folder / "checkpoint", state.step, state.tree(), description)
             saved[0] = time.perf_counter()
 
-    def stop() -> str | None:
+    def stop() -> Outcome | None:
         if stopped():
-            return "stopped"
-        return "time" if settings.seconds is not None and elapsed() >= settings.seconds else None
+            return Outcome.STOPPED
+        return Outcome.TIME if settings.seconds is not None and elapsed() >= settings.seconds else None
 
     def event(record: dict[str, Any], network: Any) -> None:
         """Log the event, with the error of a task at the moment it is displaced (where there is a reference)."""
@@ -406,7 +407,7 @@ def _same_run(folder: Path, problem: Problem, name: str | None, settings: Settin
 
 def _may_go_on(settings: Settings) -> bool:
     """Whether a run that has ended by itself has more to do: a bound of time or steps gives it that."""
-    return settings.optimizer == NATURAL and (settings.steps is not None or settings.seconds is not None)
+    return settings.optimizer == "natural" and (settings.steps is not None or settings.seconds is not None)
 
 
 @contextmanager
@@ -475,7 +476,7 @@ def _metrics(
         "seed": settings.seed,
         "outcome": outcome,
         "steps": state.step,
-        "lbfgs_steps": 0 if state.stage == "adam" or trainer.rows else state.stage_step,
+        "lbfgs_steps": 0 if state.stage == "adam" or settings.optimizer == "natural" else state.stage_step,
         "lbfgs_evaluations": state.evaluations,
         "recoveries": state.recoveries,
         "wall_seconds": elapsed,
@@ -491,7 +492,7 @@ def _metrics(
         "coverage_hole": coverage_hole(problem.candidates.points, state.pool.thetas, trainer.box)
         if len(state.pool.thetas)
         else None,
-        "validation": state.validation if trainer.rows else None,
+        "validation": state.validation if settings.optimizer == "natural" else None,
     }
     return plain(metrics)
 

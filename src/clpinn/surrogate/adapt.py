@@ -8,7 +8,7 @@ decided by what it was not fitted to: the physics loss on points of their own, a
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Literal, Protocol
 
@@ -25,7 +25,8 @@ from clpinn.errors import ProblemError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
 from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architecture, precision
-from clpinn.training.rows import Batch, Pool, Rows, with_derivatives
+from clpinn.training.batches import RowSource, TaskMix, row_source
+from clpinn.training.rows import Batch, Rows, with_derivatives
 
 ROWS = 1024
 """Residual rows a head is fitted to, and as many that it is judged by."""
@@ -284,8 +285,9 @@ def adapt(
     with jax.enable_x64(True):
         base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), base)
         chosen = WAYS[way](problem, base)
-        rows, solve = _compiled(Identity(problem), way, optimizer, steps)
-        scales = rows.scales(base, jax.random.fold_in(key, 0))
+        source, solve = _compiled(Identity(problem), way, optimizer, steps)
+        batches = source.batches
+        sizes = source.sizes.measure(base, jax.random.fold_in(key, 0))
         size = sum(leaf.size for leaf in jax.tree.leaves(chosen.start(jnp.asarray(thetas[0]), key)))
         together = min(together, len(thetas), _room(ROWS, size))
         found = []
@@ -295,15 +297,15 @@ def adapt(
             drawn = []
             for i, theta in enumerate(block):
                 fit_key, judge_key, head_key = jax.random.split(jax.random.fold_in(key, 1 + start + i), 3)
-                pool = Pool(theta[None], np.ones(1))
+                mix = TaskMix.single(theta)
                 # Robust: what the head cannot remove is not to decide about the rest.
-                judged = rows.draw(base, judge_key, scales, pool, robust=True)
+                judged = batches.draw(base, judge_key, sizes, mix, robust=True)
                 if optimizer == "lm":
-                    fitted = rows.draw(base, fit_key, scales, pool, robust=True)
+                    fitted = batches.draw(base, fit_key, sizes, mix, robust=True)
                 else:  # the paper's points and weights, on no common scale
-                    fitted = rows.uniform(fit_key, _paper_points(problem, rows), rows.unscaled(), pool)
+                    fitted = batches.uniform(fit_key, _paper_points(problem, batches.points), source.sizes.ones(), mix)
                 head = chosen.start(jnp.asarray(theta), head_key)
-                drawn.append((head, rows.without_data(fitted), rows.without_data(judged)))
+                drawn.append((head, batches.without_data(fitted), batches.without_data(judged)))
             stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in zip(*drawn)]
             kept = min(together, len(thetas) - start)
             found.append(jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], solve(base, *stacked)))
@@ -313,24 +315,22 @@ def adapt(
 
 
 @lru_cache(maxsize=8)
-def _compiled(identity: Identity, way: str, optimizer: str, steps: int | None) -> tuple[Rows, Callable[..., Any]]:
+def _compiled(identity: Identity, way: str, optimizer: str, steps: int | None) -> tuple[RowSource, Callable[..., Any]]:
     """The rows of a problem, and the fit and judgement of stacked heads: compiled once for all bases of one shape."""
     problem = identity.problem
-    rows = Rows(problem, ROWS, jnp.float64)
+    source = row_source(problem, ROWS, jnp.float64)
     fit = _levenberg_marquardt(steps or MOST_STEPS) if optimizer == "lm" else _adam(steps or ADAM_STEPS)
 
     def solve(base: Any, *stacked: Any) -> Any:
-        return jax.vmap(_solver(rows, problem, WAYS[way](problem, base), fit))(*stacked)
+        return jax.vmap(_solver(source.rows, problem, WAYS[way](problem, base), fit))(*stacked)
 
-    return rows, jax.jit(solve)
+    return source, jax.jit(solve)
 
 
-def _paper_points(problem: Problem, rows: Rows) -> dict[str, int]:
+def _paper_points(problem: Problem, points: Mapping[str, int]) -> dict[str, int]:
     """As many points of each term as the problem states."""
     counts = {one.name: one.points for one in problem.conditions if isinstance(one, Condition)}
-    return {name: counts.get(name, count) for name, count in rows.points.items()} | {
-        "interior": problem.interior.points
-    }
+    return {name: counts.get(name, count) for name, count in points.items()} | {"interior": problem.interior.points}
 
 
 def _room(rows: int, parameters: int) -> int:

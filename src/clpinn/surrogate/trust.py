@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from clpinn.formulation.problem import Problem
-from clpinn.training.rows import Pool, Rows
+from clpinn.training.batches import TaskMix, row_source
 
 POINTS = 512
 """Points of each term at a theta."""
@@ -78,19 +78,19 @@ class ResidualNorms:
     """Residual norms of networks, in double precision, on the same fresh points at every theta."""
 
     def __init__(self, problem: Problem, seed: int = 0):
-        self._scale_key, theta_key, self._point_key = jax.random.split(jax.random.key(seed), 3)
+        self._size_key, theta_key, self._point_key = jax.random.split(jax.random.key(seed), 3)
         self.thetas = problem.parameters.sample(THETAS if len(problem.parameters) else 1, theta_key)
         with jax.enable_x64(True):
-            self._rows = Rows(problem, POINTS, jnp.float64)
-        self._points = dict.fromkeys(self._rows.points, self._rows.even(POINTS))
+            self._rows, self._sizes, self._batches = row_source(problem, POINTS, jnp.float64)
+        self._points = dict.fromkeys(self._batches.points, self._rows.even(POINTS))
 
     def at(self, network: Any, theta: Float[np.ndarray, " parameters"]) -> dict[str, float]:
         """Norms by residual name at one theta, of the network that answers there."""
         with jax.enable_x64(True):
-            here, network = Pool(np.asarray(theta, float)[None], np.ones(1)), _double(network)
-            scales = self._rows.scales(network, self._scale_key, theta=theta)
-            batch = self._rows.uniform(self._point_key, self._points, scales, here)
-            found = self._rows.value(network, self._rows.without_data(batch))[1]
+            network = _double(network)
+            sizes = self._sizes.measure(network, self._size_key, theta=theta)
+            batch = self._batches.uniform(self._point_key, self._points, sizes, TaskMix.single(theta))
+            found = self._rows.value(network, self._batches.without_data(batch))[1]
         return {name: part**0.5 for name, part in found.items()}
 
     def total(self, network: Any, theta: Float[np.ndarray, " parameters"]) -> float:

@@ -5,20 +5,20 @@ linearised rows as far as the damping Λ allows: φ ← μφ + Jᵀ(JJᵀ + Λ)�
 (Goldshlager, Abrahamsen, Lin 2024, arXiv:2401.10190; for PINNs arXiv:2505.12149). A batch has fewer rows than the
 network has parameters, so the linear system is solved in the space of rows.
 
-Λ is diagonal: the same damping for all rows, plus a part in proportion to the row's squared residual. To a step that
-nearly solves its batch, what the network cannot fit is noise, and this is how kriging treats noise of known variance.
+Λ is diagonal: the same damping for all rows, plus a part in proportion to the row's squared residual. A step nearly
+solves its batch, so a residual that the network cannot fit acts as noise. Kriging treats noise of known variance so.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 
 from clpinn.errors import ClpinnError
@@ -31,40 +31,45 @@ ATTEMPTS = 6
 """How often the damping is raised where the kernel cannot be factorised."""
 
 
-class RowObjective(Protocol):
-    """Rows of one batch as a function of the parameters."""
+class Linearised(NamedTuple):
+    """The rows of a batch near some parameters."""
 
-    def value(self, parameters: Any) -> float:
-        """The sum of squares."""
-        ...
+    rows: Float[np.ndarray, " rows"]
+    jacobian: Float[np.ndarray, "rows parameters"]
+    """Derivatives with respect to the flattened parameters."""
+    value: Callable[[Any], float]
+    """The sum of squares of the same rows at any parameters."""
 
-    def jacobian(self, parameters: Any) -> tuple[ArrayLike, ArrayLike]:
-        """The rows, and their derivatives with respect to the flattened parameters: (rows,) and (rows, parameters)."""
-        ...
+
+RowObjective = Callable[[Any], Linearised]
+"""Linearises the rows of one batch at the parameters."""
 
 
 class NaturalState(NamedTuple):
-    """Momentum φ over the flattened parameters, the number of steps it was built up in, and the damping."""
+    """What the natural gradient remembers between steps."""
 
     momentum: Float[np.ndarray, " parameters"]
+    """φ over the flattened parameters."""
     count: np.ndarray
+    """Steps that the momentum was built up in."""
     damping: np.ndarray
 
 
 @dataclass(frozen=True)
 class Natural:
-    """`damping` is the least, relative to the mean of the kernel's diagonal; `momentum` is μ.
+    """The natural gradient. All dampings are relative to the mean of the kernel's diagonal.
 
-    `noise` is the part of the damping that follows the squared residuals: its mean over the rows, relative likewise.
-
-    The step length is the best of a row of halvings from a largest one that the caller gives: a full step solves its
-    batch and forgets others, so the caller lets it fall. The damping starts high, falls while the largest step is the
-    best and rises where only short ones help.
+    The step length is the best of several halvings of the longest one, which the caller gives. A full step solves its
+    batch and forgets others, so the caller lets the longest step fall. The damping starts high. It falls while the
+    longest step is the best, and rises where only short steps help.
     """
 
     damping: float = 1e-8
+    """The smallest damping."""
     momentum: float = 0.8
+    """μ."""
     noise: float = 1e-6
+    """The part of the damping that follows the squared residuals: its mean over the rows."""
     first_damping: float = 0.1
     halvings: int = 8
 
@@ -79,21 +84,25 @@ class Natural:
         return NaturalState(np.zeros(ravel_pytree(parameters)[0].size), np.zeros((), int), np.array(self.first_damping))
 
     def step(
-        self, objective: RowObjective, parameters: Any, state: NaturalState, largest: float
+        self, objective: RowObjective, parameters: Any, state: NaturalState, longest: float = 1.0
     ) -> tuple[Any, NaturalState, Step]:
-        """New parameters and state. Where no length of step makes the batch better, only the momentum is dropped."""
+        """New parameters, new state, and what the step met.
+
+        No step is longer than `longest`. Where no length makes the batch better, the parameters stay, the momentum is
+        dropped and the damping rises tenfold.
+        """
         with _blas().limit(limits=1, user_api="blas"):
-            return self._step(objective, parameters, state, largest)
+            return self._step(objective, parameters, state, longest)
 
     def _step(
-        self, objective: RowObjective, parameters: Any, state: NaturalState, largest: float
+        self, objective: RowObjective, parameters: Any, state: NaturalState, longest: float
     ) -> tuple[Any, NaturalState, Step]:
-        rows, jacobian = map(np.asarray, objective.jacobian(parameters))
+        rows, jacobian, value_at = objective(parameters)
         value, slope = float(rows @ rows), jacobian.T @ rows
         norm = float(np.linalg.norm(slope))
-        met = Step(jnp.asarray(value), jnp.asarray(norm), evaluations=1)
+        info = Step(jnp.asarray(value), jnp.asarray(norm), evaluations=1)
         if not np.isfinite(norm):
-            return parameters, state, met
+            return parameters, state, info
         direction = self.momentum * state.momentum
         damping = state.damping + self.noise * rows**2 / max(value / len(rows), np.finfo(float).tiny)
         direction = direction + jacobian.T @ self._solve(jacobian, rows - jacobian @ direction, damping)
@@ -103,17 +112,18 @@ class Natural:
         move = direction / np.sqrt(1 - self.momentum ** (2 * int(count)))
         best, best_value = None, value
         for halving in range(self.halvings):
-            moved = unflatten(flat - jnp.asarray(largest * 0.5**halving * move, flat.dtype))
-            found = objective.value(moved)
-            if found < best_value:
-                best, best_value = (moved, halving), found
+            moved = unflatten(flat - jnp.asarray(longest * 0.5**halving * move, flat.dtype))
+            moved_value = value_at(moved)
+            if moved_value < best_value:
+                best, best_value = (moved, halving), moved_value
             elif best is not None:
                 break
         if best is None:
-            return parameters, self.init(parameters)._replace(damping=np.minimum(10 * state.damping, 1.0)), met
+            return parameters, self.init(parameters)._replace(damping=np.minimum(10 * state.damping, 1.0)), info
+        moved, halving = best
         # Halved after a full step, kept after half of one, doubled after a quarter.
-        damping = np.clip(state.damping * 2.0 ** (best[1] - 1), self.damping, 1.0)
-        return best[0], NaturalState(direction, count, damping), met._replace(length=largest * 0.5 ** best[1])
+        damping = np.clip(state.damping * 2.0 ** (halving - 1), self.damping, 1.0)
+        return moved, NaturalState(direction, count, damping), info._replace(length=longest * 0.5**halving)
 
     def _solve(self, jacobian: np.ndarray, right: np.ndarray, damping: np.ndarray) -> np.ndarray:
         """(JJᵀ + Λ)⁻¹ right, by Cholesky."""
@@ -133,9 +143,9 @@ class Natural:
 
 
 def _kernel(jacobian: np.ndarray) -> np.ndarray:
-    """The lower triangle of JJᵀ, block by block over all cores; what is above it is not set.
+    """The lower triangle of JJᵀ, block by block over all cores. Entries above it are not set.
 
-    BLAS is given one thread a block: its own threads spin between calls and take the cores from JAX. The result is the
+    BLAS gets one thread per block: its own threads spin between calls and take the cores from JAX. The result is the
     same on any number of cores.
     """
     kernel = np.zeros((len(jacobian), len(jacobian)), order="F")
@@ -144,7 +154,7 @@ def _kernel(jacobian: np.ndarray) -> np.ndarray:
         end = min(start + BLOCK, len(jacobian))
         kernel[start:end, :end] = jacobian[start:end] @ jacobian[:end].T
 
-    # The long ones first, so that the cores end together.
+    # Long blocks first, so that the cores end together.
     on_all_cores(fill, range(0, len(jacobian), BLOCK)[::-1])
     return kernel
 

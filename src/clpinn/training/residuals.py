@@ -1,0 +1,119 @@
+"""A problem as rows: its terms, the residuals of each term at one point, and the points where they are taken.
+
+A term is the equation, called "interior", or one condition. A measured point carries its coordinates, its theta and its
+values in one array, so the theta that is given with it is not used.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from clpinn.calculus.jets import Jet, linear
+from clpinn.formulation.domain import Points, generator
+from clpinn.formulation.problem import (
+    Condition,
+    Data,
+    Identity,
+    Problem,
+    condition_residuals,
+    data_points,
+    residuals,
+    values,
+)
+
+Residuals = Callable[[Any, Array, Array], dict[str, Array]]
+"""(network, point, theta) -> residuals by name."""
+
+
+class Terms:
+    """The terms of one problem by name, the equation first. Two of the same problem are equal."""
+
+    def __init__(self, problem: Problem):
+        self.problem, self.identity = problem, Identity(problem)
+        self.residuals: dict[str, Residuals] = {"interior": _equation(problem)}
+        self.weights = {"interior": 1.0}
+        self.conditions: dict[str, Condition] = {}
+        self.data: dict[str, Data] = {}
+        for condition in problem.conditions:
+            self.weights[condition.name] = condition.weight
+            if isinstance(condition, Data):
+                self.data[condition.name] = condition
+                self.residuals[condition.name] = _misfit(problem, condition)
+            else:
+                self.conditions[condition.name] = condition
+                self.residuals[condition.name] = _condition(problem, condition)
+        self.measured = {name: _measured(problem, data) for name, data in self.data.items()}
+        self.residual_names = {name: self._names(name) for name in self.residuals}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Terms) and other.identity == self.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def _names(self, name: str) -> list[str]:
+        """The names of a term's residuals, by an abstract trace."""
+        x, theta = np.zeros(len(self.problem.coordinates)), np.zeros(len(self.problem.parameters))
+        point = self.measured[name][0] if name in self.measured else x
+        network = constant_network(self.problem, 0.0)
+        return list(jax.eval_shape(lambda x, theta: self.residuals[name](network, x, theta), point, theta))
+
+    def sample(self, name: str, key: Array, count: int, edge_share: float = 0.0) -> Points:
+        """Random points of a term, uniform over its region; of the interior, `edge_share` of them denser at edges."""
+        if name in self.measured:
+            rows = self.measured[name]
+            return rows[(generator(key).random(count) * len(rows)).astype(int)]
+        box = self.problem.coordinates
+        if name == "interior":
+            points = box.sample(count, key, "uniform")
+            edges = int(edge_share * count)
+            if edges:
+                points[:edges] = box.sample(edges, jax.random.fold_in(key, 1), "chebyshev")
+            return points
+        drawn = self.conditions[name].on.sample(box, count, key, "uniform")
+        return np.resize(drawn, (count, drawn.shape[1]))  # a region may be a single point
+
+    def measured_thetas(self, points: Points) -> Points:
+        """The thetas that measured points carry."""
+        start = len(self.problem.coordinates)
+        return points[:, start : start + len(self.problem.parameters)]
+
+
+def _equation(problem: Problem) -> Residuals:
+    return lambda network, x, theta: residuals(problem, network, x, theta)
+
+
+def _condition(problem: Problem, condition: Condition) -> Residuals:
+    return lambda network, x, theta: condition_residuals(problem, condition, network, x, theta)
+
+
+def _misfit(problem: Problem, data: Data) -> Residuals:
+    """Output minus measured value."""
+    x_end = len(problem.coordinates)
+    theta_end = x_end + len(problem.parameters)
+
+    def misfit(network: Any, row: Array, theta: Array) -> dict[str, Array]:
+        outputs = values(problem, network, row[:x_end], row[x_end:theta_end])
+        return {f"{data.name}_{name}": outputs[name] - row[theta_end + i] for i, name in enumerate(data.values)}
+
+    return misfit
+
+
+def _measured(problem: Problem, data: Data) -> Float[np.ndarray, "rows columns"]:
+    """One row per measured point: coordinates in the box, theta, values."""
+    x, thetas, measured = data_points(problem, data)
+    return np.concatenate([x, thetas, np.stack(list(measured.values()), axis=1)], axis=1)
+
+
+def constant_network(problem: Problem, raw: float) -> Callable[[Jet, Jet], Jet]:
+    """A network whose raw outputs are the same everywhere."""
+
+    def network(coordinates: Jet, parameters: Jet) -> Jet:
+        weight = jnp.zeros((len(coordinates.value), len(problem.outputs)))
+        return linear(coordinates, weight, jnp.full(len(problem.outputs), raw))
+
+    return network

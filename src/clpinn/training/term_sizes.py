@@ -1,0 +1,177 @@
+"""How large the terms of each residual are, as a function of theta: residuals are divided by these sizes.
+
+So equations in other units, outputs of other amplitudes and tasks with small solutions all count alike, and a scaled
+residual of 1e-3 means that the terms of an equation cancel to a thousandth.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from clpinn.formulation.domain import Box, Points
+from clpinn.formulation.problem import Condition, Data, magnitudes, values
+from clpinn.training.causality import PointWeights, equal_weights
+from clpinn.training.residuals import Terms
+
+THETAS, POINTS_PER_THETA, POINTS_AT_ONE_THETA = 64, 64, 1024
+"""What a measurement of the sizes takes: thetas over the box and points of each, or points at a single theta."""
+THETA_RANGE, RUN_RANGE = 1e-3, 1e-6
+"""No size falls below the first share of the largest over theta, nor below the second of the largest in the run."""
+
+
+class TermSize(eqx.Module):
+    """The sizes of one term's residuals as a function of theta: exp of a quadratic polynomial, within limits."""
+
+    coefficients: Float[np.ndarray, "features residuals"]
+    limits: Float[np.ndarray, "2 residuals"]
+    """The smallest and largest logarithm measured."""
+    largest: Float[np.ndarray, " residuals"]
+    """The largest size measured in the run."""
+
+    def at(self, box: Box, thetas: Points) -> Float[np.ndarray, "thetas residuals"]:
+        return np.exp(np.clip(_polynomial_features(box, thetas) @ self.coefficients, *self.limits))
+
+
+def _polynomial_features(box: Box, thetas: Points) -> Float[np.ndarray, "thetas features"]:
+    """One, the parameters scaled to [-1, 1], and their products of two."""
+    unit = [2 * axis.to_unit(thetas[:, i]) - 1 for i, axis in enumerate(box.axes)]
+    products = [a * b for i, a in enumerate(unit) for b in unit[: i + 1]]
+    return np.stack([np.ones(len(thetas)), *unit, *products], axis=1)
+
+
+class SizeMeter:
+    """Measures the sizes of the terms' residuals in a network."""
+
+    def __init__(self, terms: Terms, dtype: Any):
+        self.terms, self.dtype = terms, dtype
+        self._sizes = {name: jax.jit(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in _size_functions(terms).items()}
+
+    def ones(self) -> dict[str, TermSize]:
+        """Sizes of one, before anything was measured."""
+        box = self.terms.problem.parameters
+        count = _polynomial_features(box, box.corners()).shape[1]
+        return {
+            name: TermSize(np.zeros((count, len(names))), np.zeros((2, len(names))), np.zeros(len(names)))
+            for name, names in self.terms.residual_names.items()
+        }
+
+    def measure(
+        self,
+        network: Any,
+        key: Array,
+        before: Mapping[str, TermSize] | None = None,
+        point_weights: PointWeights = equal_weights,
+        theta: Float[np.ndarray, " parameters"] | None = None,
+    ) -> dict[str, TermSize]:
+        """The sizes of all residuals in this network, measured inside the domain and fitted over the box.
+
+        The sizes of a condition are measured inside the domain too: u = 0 on the boundary is judged by how large u is
+        elsewhere. `before` holds the sizes of the last measurement. `point_weights` keeps times that training has
+        not reached from counting. With a `theta` the sizes are those at that theta alone.
+        """
+        before = before or self.ones()
+        theta_key, point_key = jax.random.split(key)
+        box = self.terms.problem.parameters
+        count = max(THETAS, 2 * len(next(iter(before.values())).coefficients))
+        thetas, points = box.sample(count, theta_key, "uniform"), count * POINTS_PER_THETA
+        if theta is not None:
+            thetas, points = np.asarray(theta, float)[None], POINTS_AT_ONE_THETA
+        inside = self.terms.sample("interior", point_key, points)
+        sizes = {}
+        for name, names in self.terms.residual_names.items():
+            by_output = self._root_mean_squares(name, network, inside, thetas, point_weights)
+            size = np.stack([sum(by_output[residual].values()) for residual in names], axis=1)
+            high = size.max(axis=0)
+            largest = np.maximum(high, before[name].largest)
+            floor = np.maximum(THETA_RANGE * high, RUN_RANGE * largest)
+            logarithm = np.log(np.maximum(size, np.where(floor > 0, floor, 1.0)))
+            coefficients = np.linalg.lstsq(_polynomial_features(box, thetas), logarithm, rcond=None)[0]
+            limits = np.stack([logarithm.min(axis=0), logarithm.max(axis=0)])
+            sizes[name] = TermSize(coefficients, limits, largest)
+        return sizes
+
+    def amplitudes(self, network: Any, key: Array) -> Float[np.ndarray, " outputs"]:
+        """Factors for the outputs of a fresh network that make them as large as the equations ask for.
+
+        An output must balance the source of an equation: of u'' = 1e6 it must be about 1e6 times a network of size one.
+        It must also balance the other outputs: of v' = 1e6 u, v must be about 1e6 u. The first is the largest over all
+        residuals, the second the smallest over all equations. A solution is rougher than a fresh network and so looks
+        too large: a tenth of the factor is taken. No output is made smaller, as a small start may grow.
+        """
+        outputs = self.terms.problem.outputs
+        by_source, by_others = dict.fromkeys(outputs, 0.0), dict.fromkeys(outputs, math.inf)
+        for name, source, sizes in self._medians(network, key):
+            total = sum(sizes.values())
+            for output, size in sizes.items():
+                by_source[output] = max(by_source[output], source / total)
+                if name == "interior":  # u = 0 on a boundary says nothing about the size of u
+                    by_others[output] = min(by_others[output], total / size)
+        factors = [max(by_source[output], by_others[output]) for output in outputs]
+        return np.array([max(1.0, 0.1 * factor) if math.isfinite(factor) else 1.0 for factor in factors])
+
+    def overshot(self, network: Any, key: Array) -> Bool[np.ndarray, " outputs"]:
+        """Outputs whose terms exceed ten times the source of every residual that contains them and has a source.
+
+        This happens where an equation is not linear: of exp(u) = 1e6, u is 14 and not 1e6.
+        """
+        exceeds: dict[str, list[bool]] = {output: [] for output in self.terms.problem.outputs}
+        for _, source, sizes in self._medians(network, key):
+            for output, size in sizes.items():
+                exceeds[output] += [size > 10 * source] * (source > 0)
+        return np.array([bool(flags) and all(flags) for flags in exceeds.values()])
+
+    def _medians(self, network: Any, key: Array) -> Iterator[tuple[str, float, dict[str, float]]]:
+        """For every residual but those of data: its term, the size of its source, and the sizes by output."""
+        for name in [name for name in self.terms.residuals if name not in self.terms.data]:
+            theta_key, point_key, key = jax.random.split(key, 3)
+            thetas = self.terms.problem.parameters.sample(THETAS, theta_key, "uniform")
+            points = self.terms.sample(name, point_key, THETAS * POINTS_PER_THETA)
+            for by_output in self._root_mean_squares(name, network, points, thetas).values():
+                sizes = {output: float(np.median(size)) for output, size in by_output.items()}
+                source = sizes.pop("")
+                yield name, source, {output: size for output, size in sizes.items() if size > 0}
+
+    def _root_mean_squares(
+        self, name: str, network: Any, points: Points, thetas: Points, point_weights: PointWeights = equal_weights
+    ) -> dict[str, dict[str, Float[np.ndarray, " thetas"]]]:
+        """Sizes of a term's residuals over equal shares of the points per theta, by residual and output."""
+        theta = np.repeat(thetas, len(points) // len(thetas), axis=0)
+        weight = point_weights(points).reshape(len(thetas), -1)
+        sizes = self._sizes[name](network, jnp.asarray(points, self.dtype), jnp.asarray(theta, self.dtype))
+
+        def root_mean_square(size: Array) -> np.ndarray:
+            square = np.asarray(size, float).reshape(len(thetas), -1) ** 2
+            known = np.isfinite(square)  # a condition need not be defined inside the domain
+            total = np.sum(weight, axis=1, where=known)
+            return np.sqrt(np.sum(weight * square, axis=1, where=known) / np.where(total > 0, total, 1.0))
+
+        return jax.tree.map(root_mean_square, sizes)
+
+
+SizeFunction = Callable[[Any, Array, Array], dict[str, dict[str, Array]]]
+"""(network, point, theta) -> sizes by residual and output; the source has the output ""."""
+
+
+def _size_functions(terms: Terms) -> dict[str, SizeFunction]:
+    """Sizes at one point, by term. The size of a measured residual is that of its output."""
+    problem = terms.problem
+
+    def of_data(data: Data) -> SizeFunction:
+        def size(network: Any, x: Array, theta: Array) -> dict[str, dict[str, Array]]:
+            outputs = values(problem, network, x, theta)
+            zero = dict.fromkeys(("", *problem.outputs), jnp.zeros_like(x[0]))
+            return {f"{data.name}_{output}": zero | {output: jnp.abs(outputs[output])} for output in data.values}
+
+        return size
+
+    def of_equation(condition: Condition | None) -> SizeFunction:
+        return lambda network, x, theta: magnitudes(problem, condition, network, x, theta)
+
+    functions = {name: of_equation(terms.conditions.get(name)) for name in terms.residuals if name not in terms.data}
+    return functions | {data.name: of_data(data) for data in terms.data.values()}
