@@ -17,7 +17,7 @@ jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 from clpinn.problems import BENCHMARKS, load_problem  # noqa: E402
 from clpinn.training.settings import paper  # noqa: E402
-from clpinn.training.trainer import Callbacks, Trainer  # noqa: E402
+from clpinn.training.trainer import Trainer  # noqa: E402
 
 # AG loss and selection, AC loss and selection: seconds on a V100, published.
 PAPER = {
@@ -35,10 +35,10 @@ def measure(name: str, method: str) -> tuple[int, int, float, float]:
     settings = paper(problem, method)
     trainer = Trainer(problem, settings)
     state = trainer.init()
-    trainer.loss.task_losses(state.network, state.pool.thetas)  # compile first
+    trainer.task_losses(state, state.pool.thetas)  # compile first
     events = settings.adam.steps // settings.tasks.interval
     for _ in range(events):
-        state = trainer._event(state, Callbacks())
+        state, _ = trainer.events.hold(state, lambda thetas, state=state: trainer.task_losses(state, thetas))
     seconds = trainer.timing.seconds
     return events, state.queries, seconds["queries"], seconds["selection"]
 

@@ -81,13 +81,13 @@ def ours(tasks: int):
 
     from clpinn.networks import FNN, build
     from clpinn.problems import Burgers
-    from clpinn.training.pool_loss import Collocation, Loss, Tasks
+    from clpinn.training.pool_loss import Collocation, PoolLoss, Tasks
 
     problem = Burgers(hard=False)
     network = build(FNN, problem, 50, 4, jax.random.key(0))
     dense = Collocation.sample(problem, jax.random.key(0))
     sparse = Collocation.sample(problem, jax.random.key(0), 0.1)
-    loss = Loss(problem, dense, sparse, jnp.float32)
+    loss = PoolLoss(problem, dense, sparse, jnp.float32)
     thetas = np.linspace(0.01, 1, tasks)[:, None]
     active = Tasks.padded(thetas, np.ones(tasks), tasks, jnp.float32)
     replay = Tasks.padded(thetas[:0], np.ones(0), 1, jnp.float32)

@@ -10,7 +10,7 @@ import pytest
 
 import clpinn as cl
 from clpinn.networks import FNN, build
-from clpinn.training.pool_loss import Collocation, Loss, Tasks
+from clpinn.training.pool_loss import Collocation, PoolLoss, Tasks
 
 
 class Measured(cl.Problem):
@@ -34,7 +34,7 @@ def setup(dtype=jnp.float64, **options):
     network = build(FNN, problem, 5, 2, jax.random.key(0), dtype)
     dense = Collocation.sample(problem, jax.random.key(1))
     sparse = Collocation.sample(problem, jax.random.key(1), 0.1)
-    return problem, network, dense, sparse, Loss(problem, dense, sparse, dtype, **options)
+    return problem, network, dense, sparse, PoolLoss(problem, dense, sparse, dtype, **options)
 
 
 ACTIVE = np.array([[0.1, 1.0], [1.0, 2.0], [0.4, 1.5]])
@@ -144,13 +144,13 @@ MEMORY = """
 import resource
 import jax, jax.numpy as jnp, numpy as np
 import clpinn as cl
-from clpinn.training.pool_loss import Collocation, Loss, Tasks
+from clpinn.training.pool_loss import Collocation, PoolLoss, Tasks
 from clpinn.networks import FNN, build
 problem = cl.problems.PoissonBoltzmann()
 network = build(FNN, problem, 30, 5, jax.random.key(0))
 dense, sparse = (Collocation.sample(problem, jax.random.key(1), f) for f in (1.0, 0.1))
 assert (len(dense.points["interior"]), len(sparse.points["interior"])) == (5041, 529)
-loss = Loss(problem, dense, sparse, jnp.float32)
+loss = PoolLoss(problem, dense, sparse, jnp.float32)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 thetas = problem.parameters.sample(160, jax.random.key(2))
 active, replay = (Tasks.padded(t, np.ones(80), 80, jnp.float32) for t in (thetas[:80], thetas[80:]))

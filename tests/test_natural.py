@@ -11,7 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from clpinn.errors import ClpinnError
-from clpinn.training.optimizers.natural import Natural, NaturalState
+from clpinn.training.optimizers.natural import Linearised, Natural, NaturalState
 
 EXACT = 1e-13
 """A damping that changes nothing to speak of."""
@@ -36,10 +36,10 @@ class Fit:
         self.values += 1
         return float(np.sum(np.asarray(self.rows(flat(parameters))) ** 2))
 
-    def jacobian(self, parameters: Any) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, parameters: Any) -> Linearised:
         self.jacobians += 1
         w = flat(parameters)
-        return jnp.asarray(self.rows(w)), jnp.asarray(self.slopes(w))
+        return Linearised(np.asarray(self.rows(w)), np.asarray(self.slopes(w)), self.value)
 
 
 def linear(matrix: np.ndarray, right: np.ndarray) -> Fit:
@@ -70,13 +70,13 @@ def finite(*trees: Any) -> bool:
 def test_one_step_solves_a_batch_by_the_smallest_change():
     matrix, right = random_rows(5, 9)
     parameters, optimizer = start(), Natural(EXACT, 0.0, 0.0, first_damping=EXACT)
-    moved, _, met = optimizer.step(linear(matrix, right), parameters, optimizer.init(parameters), 1.0)
+    moved, _, step = optimizer.step(linear(matrix, right), parameters, optimizer.init(parameters), 1.0)
     before = flat(parameters)
     smallest = np.linalg.lstsq(matrix, right - matrix @ before, rcond=None)[0]
     np.testing.assert_allclose(flat(moved), before + smallest, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(matrix @ flat(moved), right, atol=1e-9)
     assert jax.tree.structure(moved) == jax.tree.structure(parameters)
-    assert met.length == 1 and not met.finished
+    assert step.length == 1 and not step.finished
 
 
 def test_a_damped_step_is_that_of_tikhonov():
@@ -106,10 +106,10 @@ def test_rows_are_damped_by_their_squared_residual_too():
 def test_a_step_tells_what_it_met():
     matrix, right = random_rows(5, 9)
     parameters, optimizer, objective = start(), Natural(0.01, 0.5), linear(matrix, right)
-    _, _, met = optimizer.step(objective, parameters, optimizer.init(parameters), 1.0)
+    _, _, step = optimizer.step(objective, parameters, optimizer.init(parameters), 1.0)
     rows = matrix @ flat(parameters) - right
-    np.testing.assert_allclose(float(met.value), rows @ rows, rtol=1e-12)
-    np.testing.assert_allclose(float(met.gradient_norm), np.linalg.norm(matrix.T @ rows), rtol=1e-12)
+    np.testing.assert_allclose(float(step.value), rows @ rows, rtol=1e-12)
+    np.testing.assert_allclose(float(step.gradient_norm), np.linalg.norm(matrix.T @ rows), rtol=1e-12)
     assert objective.jacobians == 1 and 1 <= objective.values <= optimizer.halvings
 
 
@@ -118,8 +118,8 @@ def test_no_step_is_longer_than_allowed():
     parameters, optimizer = start(), Natural(EXACT, 0.0, 0.0, first_damping=EXACT)
     state = optimizer.init(parameters)
     full, _, _ = optimizer.step(linear(matrix, right), parameters, state, 1.0)
-    part, _, met = optimizer.step(linear(matrix, right), parameters, state, 0.25)
-    assert met.length == 0.25
+    part, _, step = optimizer.step(linear(matrix, right), parameters, state, 0.25)
+    assert step.length == 0.25
     np.testing.assert_allclose(flat(part) - flat(parameters), 0.25 * (flat(full) - flat(parameters)), rtol=1e-10)
 
 
@@ -135,9 +135,9 @@ def test_momentum_is_that_of_spring():
         kernel = matrix @ matrix.T
         kernel += float(state.damping) * np.mean(np.diag(kernel)) * np.eye(3)
         phi = momentum * phi + matrix.T @ np.linalg.solve(kernel, rows - momentum * matrix @ phi)
-        parameters, state, met = optimizer.step(linear(matrix, right), parameters, state, 1.0)
-        w = w - met.length / np.sqrt(1 - momentum ** (2 * count)) * phi
-        assert met.length > 0 and int(state.count) == count
+        parameters, state, step = optimizer.step(linear(matrix, right), parameters, state, 1.0)
+        w = w - step.length / np.sqrt(1 - momentum ** (2 * count)) * phi
+        assert step.length > 0 and int(state.count) == count
         np.testing.assert_allclose(state.momentum, phi, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(flat(parameters), w, rtol=1e-9, atol=1e-12)
 
@@ -149,8 +149,8 @@ def test_damping_falls_after_full_steps_to_its_least():
     optimizer, parameters = Natural(0.01, 0.0, first_damping=0.05), start()
     state, seen = optimizer.init(parameters), []
     for seed in range(5):
-        parameters, state, met = optimizer.step(linear(*random_rows(3, 9, seed)), parameters, state, 1.0)
-        assert met.length == 1
+        parameters, state, step = optimizer.step(linear(*random_rows(3, 9, seed)), parameters, state, 1.0)
+        assert step.length == 1
         seen.append(float(state.damping))
     np.testing.assert_allclose(seen, [0.025, 0.0125, 0.01, 0.01, 0.01])
 
@@ -160,9 +160,9 @@ def test_damping_rises_where_only_short_steps_help():
     objective = Fit(jnp.arctan)
     optimizer = Natural(1e-3, 0.0, first_damping=1e-3)
     parameters = jnp.full(3, 8.0)
-    moved, state, met = optimizer.step(objective, parameters, optimizer.init(parameters), 1.0)
-    assert 0 < met.length <= 0.25 and float(state.damping) > 1e-3
-    assert objective.value(moved) < float(met.value)
+    moved, state, step = optimizer.step(objective, parameters, optimizer.init(parameters), 1.0)
+    assert 0 < step.length <= 0.25 and float(state.damping) > 1e-3
+    assert objective.value(moved) < float(step.value)
 
 
 def test_damping_stays_within_bounds():
@@ -192,8 +192,8 @@ def test_where_nothing_is_better_only_momentum_is_dropped():
     optimizer = Natural(1e-3, 0.9, first_damping=0.02)
     parameters, state, _ = optimizer.step(linear(matrix, right), start(), optimizer.init(start()), 1.0)
     assert np.any(state.momentum != 0) and int(state.count) == 1
-    moved, after, met = optimizer.step(Worse(), parameters, state, 1.0)
-    assert np.array_equal(flat(moved), flat(parameters)) and met.length == 0 and not met.finished
+    moved, after, step = optimizer.step(Worse(), parameters, state, 1.0)
+    assert np.array_equal(flat(moved), flat(parameters)) and step.length == 0 and not step.finished
     assert np.all(after.momentum == 0) and int(after.count) == 0
     assert float(after.damping) > float(state.damping)
 
@@ -202,9 +202,9 @@ def test_a_trial_that_is_not_finite_is_passed_over():
     """ln of what is negative beyond half a step: the step is halved until there is a value."""
     objective = Fit(jnp.log)
     optimizer, parameters = Natural(1e-9, 0.0, first_damping=1e-9), jnp.full(2, 6.0)
-    moved, _, met = optimizer.step(objective, parameters, optimizer.init(parameters), 1.0)
-    assert 0 < met.length < 1 and np.all(flat(moved) > 0)
-    assert objective.value(moved) < float(met.value)
+    moved, _, step = optimizer.step(objective, parameters, optimizer.init(parameters), 1.0)
+    assert 0 < step.length < 1 and np.all(flat(moved) > 0)
+    assert objective.value(moved) < float(step.value)
 
 
 # What could break it ----------------------------------------------------------------------------------------
@@ -243,9 +243,9 @@ def test_a_degenerate_batch_does_no_harm(kind: str, damping: float, noise: float
     parameters = start()
     state, first = optimizer.init(parameters), objective.value(parameters)
     for _ in range(4):
-        parameters, state, met = optimizer.step(objective, parameters, state, 1.0)
-        assert finite(parameters, state) and np.isfinite(met.value)
-        assert objective.value(parameters) <= (1 + 1e-12) * float(met.value)
+        parameters, state, step = optimizer.step(objective, parameters, state, 1.0)
+        assert finite(parameters, state) and np.isfinite(step.value)
+        assert objective.value(parameters) <= (1 + 1e-12) * float(step.value)
     best = np.linalg.norm(matrix @ np.linalg.lstsq(matrix, right, rcond=None)[0] - right) ** 2
     if kind in ("zero Jacobian", "zero residual"):
         assert objective.value(parameters) == pytest.approx(first, abs=1e-20)
@@ -263,19 +263,24 @@ def test_rows_that_are_not_finite_change_nothing(bad: float, where: str):
     parameters, state, _ = optimizer.step(good, parameters, optimizer.init(parameters), 1.0)
 
     class Bad(Fit):
-        def jacobian(self, parameters: Any) -> tuple[jax.Array, jax.Array]:
-            rows, jacobian = good.jacobian(parameters)
-            return (rows.at[2].set(bad), jacobian) if where == "rows" else (rows, jacobian.at[1, 3].set(bad))
+        def __call__(self, parameters: Any) -> Linearised:
+            rows, jacobian, value = good(parameters)
+            rows, jacobian = np.array(rows), np.array(jacobian)
+            if where == "rows":
+                rows[2] = bad
+            else:
+                jacobian[1, 3] = bad
+            return Linearised(rows, jacobian, value)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        moved, after, met = optimizer.step(Bad(good.rows, good.slopes), parameters, state, 1.0)
+        moved, after, step = optimizer.step(Bad(good.rows, good.slopes), parameters, state, 1.0)
     assert np.array_equal(flat(moved), flat(parameters))
     assert isinstance(after, NaturalState) and all(np.array_equal(a, b) for a, b in zip(after, state, strict=True))
-    assert not (np.isfinite(float(met.value)) and np.isfinite(float(met.gradient_norm))) and not met.finished
+    assert not (np.isfinite(float(step.value)) and np.isfinite(float(step.gradient_norm))) and not step.finished
     # The run can go on from there.
-    moved, _, met = optimizer.step(good, moved, after, 1.0)
-    assert np.isfinite(float(met.value)) and good.value(moved) < float(met.value)
+    moved, _, step = optimizer.step(good, moved, after, 1.0)
+    assert np.isfinite(float(step.value)) and good.value(moved) < float(step.value)
 
 
 @pytest.mark.parametrize(

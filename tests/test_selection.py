@@ -9,8 +9,9 @@ from sklearn.gaussian_process.kernels import Matern
 
 from clpinn.errors import DomainError, ProblemError
 from clpinn.formulation.domain import Box, log
-from clpinn.training import selection
-from clpinn.training.selection import Bayesian, Fixed, GridGreedy, Posterior, Uniform
+from clpinn.training import gaussian_process, selection
+from clpinn.training.gaussian_process import Posterior
+from clpinn.training.selection import Bayesian, Fixed, GridGreedy, Uniform
 from clpinn.training.tasks import TaskPool, nearest_distance, to_unit
 
 KEY = jax.random.key(0)
@@ -221,8 +222,8 @@ def surface(parameters: int, count: int, seed: int):
     generator = np.random.default_rng(seed)
     observed = generator.random((count, parameters))
     raw = np.exp(3 * observed[:, 0]) * (1 + 0.5 * np.sin(7 * observed).sum(axis=1) ** 2)
-    scores = selection.normalised(raw)
-    scales = selection.length_scales(observed, raw)
+    scores = gaussian_process.normalised(raw)
+    scales = gaussian_process.length_scales(observed, raw)
     tracked = generator.random((1500, parameters))
     posterior = Posterior(scales, observed[: count // 2], tracked, count)
     for theta in observed[count // 2 :]:
@@ -234,7 +235,7 @@ def surface(parameters: int, count: int, seed: int):
 def test_the_posterior_is_that_of_scikit_learn(parameters, count):
     posterior, observed, scores = surface(parameters, count, seed=1)
     settings: dict[str, Any] = {"kernel": Matern(**{"length_scale": posterior.scales, "nu": 2.5}), "optimizer": None}
-    reference: Any = GaussianProcessRegressor(alpha=selection.NOISE, **settings).fit(observed, scores)
+    reference: Any = GaussianProcessRegressor(alpha=gaussian_process.NOISE, **settings).fit(observed, scores)
     mean, deviation = reference.predict(posterior.tracked, return_std=True)
     away = deviation > 1e-2  # nearer to an observation the variance is a difference of almost equal numbers
     assert away.sum() > 100
@@ -265,7 +266,7 @@ def test_the_maximiser_beats_a_dense_random_search(parameters, count, seed):
     posterior, _, scores = surface(parameters, count, seed)
     dense = np.random.default_rng(seed + 100).random((20_000, parameters))
     bound, _ = posterior.ucb(dense, scores, 5.0)
-    best = selection.maximise_ucb(posterior, scores, 5.0)
+    best = gaussian_process.maximise_ucb(posterior, scores, 5.0)
     assert ((best >= 0) & (best <= 1)).all()
     assert bound.std() > 0.1
     assert posterior.ucb(best[None], scores, 5.0)[0][0] >= bound.max() - 1e-3 * bound.std()
@@ -318,7 +319,7 @@ def test_query_totals_are_the_papers(
     if "poisson" in request.node.name:
         # Counts do not depend on how well the surface is searched: few starts and no ascent keep this quick.
         monkeypatch.setattr(selection, "STARTS", 16)
-        monkeypatch.setattr(selection, "ASCENT_STEPS", 1)
+        monkeypatch.setattr(gaussian_process, "ASCENT_STEPS", 1)
         monkeypatch.setattr(selection, "length_scales", lambda unit, scores: np.full(unit.shape[1], 0.3))
     reported, made, pool = drive(Bayesian(evaluations, 5.0), box, candidates, events, capacity, 0)
     assert reported == made == bayesian

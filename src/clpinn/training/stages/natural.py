@@ -136,7 +136,7 @@ class NaturalStage(Stage):
                 sizes = self._meter.measure(network, key, sizes, weights)
             else:  # at first there are no sizes yet to weigh times by
                 sizes = self._meter.measure(network, key, sizes)
-            validation = self._capped(self._validation_residuals(network, sizes)[1])
+            validation = capped_loss(self._validation_residuals(network, sizes)[1], self._rows.terms.weights)
         # The value of a batch cannot tell whether a step went too far for all other rows. This can.
         worse = validation > 2 * state.validation
         limit = max(state.limit / 2, SHORTEST) if worse else min(1.2 * state.limit, 1.0)
@@ -152,18 +152,6 @@ class NaturalStage(Stage):
         points = dict.fromkeys(self._batches.points, self._rows.even(VALIDATION_POINTS))
         batch = self._batches.uniform(self._keys["validation"], points, sizes, self._validation_tasks)
         return batch, self._rows.residuals(network, batch)
-
-    def _capped(self, residuals: Mapping[str, np.ndarray]) -> float:
-        """The sum over residuals of weight × mean square, each square at most one, and one where it is not finite."""
-        weights = self._rows.terms.weights
-        return float(sum(np.sum(np.fmin(r**2, weights[name] / len(r))) for name, r in residuals.items()))
-
-    def _largest(self, residuals: Mapping[str, np.ndarray]) -> float:
-        """The largest mean square of any one residual, unweighted, each square at most one."""
-        share = {name: self._rows.terms.weights[name] / len(r) for name, r in residuals.items()}
-        return max(
-            float(np.max(np.sum(np.fmin(r**2 / share[name], 1.0), axis=0)) / len(r)) for name, r in residuals.items()
-        )
 
     def _amplified(self, state: State) -> State:
         """The state before its first step, with outputs as large as the equations ask for."""
@@ -197,7 +185,8 @@ class NaturalStage(Stage):
         if not due or state.validation <= NOTHING_LEARNT:
             return False
         # Many residuals, or one of a large weight, may add up to more though each is small.
-        return self._largest(self._validation_residuals(state.network, state.natural[1])[1]) > NOTHING_LEARNT
+        residuals = self._validation_residuals(state.network, state.natural[1])[1]
+        return largest_mean_square(residuals, self._rows.terms.weights) > NOTHING_LEARNT
 
     def _restarted(self, state: State) -> State:
         """The same run, with another fresh network."""
@@ -225,6 +214,22 @@ class NaturalStage(Stage):
     def status(self, state: State, step: Step) -> str:
         rows, damping = state.growth * self.settings.natural.rows, float(state.natural[0].damping)
         return f"validation {state.validation:.2e}  step {step.length:.2g}  damping {damping:.0e}  rows {rows}"
+
+
+def capped_loss(residuals: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> float:
+    """The sum over residuals of weight × mean square, each square at most one, and one where it is not finite.
+
+    `residuals` are those of an even batch, by term: each is multiplied by the root of weight / points.
+    """
+    return float(sum(np.sum(np.fmin(r**2, weights[name] / len(r))) for name, r in residuals.items()))
+
+
+def largest_mean_square(residuals: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> float:
+    """The largest mean square of any one residual, unweighted, each square at most one."""
+    share = {name: weights[name] / len(r) for name, r in residuals.items()}
+    return max(
+        float(np.max(np.sum(np.fmin(r**2 / share[name], 1.0), axis=0)) / len(r)) for name, r in residuals.items()
+    )
 
 
 def _require_settings(settings: Settings) -> None:
