@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.calculus import jets as derivatives
-from clpinn.calculus.jets import Jet, closure, parse_name
-from clpinn.formulation.problem import call_by_name, placed
+from clpinn.calculus import jets
+from clpinn.calculus.jets import Jet, closure
+from clpinn.calculus.names import Derivatives, parse_name, requested
+from clpinn.formulation.calls import call_by_name
+from clpinn.formulation.geometry import placed
 from clpinn.networks import FNN, ParamFNN, QuadraticFNN, build
 from clpinn.problems import BENCHMARKS, load_problem
 
@@ -146,9 +148,9 @@ def test_closed_form():
 
 @pytest.mark.parametrize("name", ["tanh", "sin", "cos", "log"])
 def test_elementwise_rules(name):
-    ours, theirs = getattr(derivatives, name), getattr(jnp, name)
+    ours, theirs = getattr(jets, name), getattr(jnp, name)
     keep = closure([(6,)])
-    jet = ours(derivatives.variable(jnp.array(0.7), 0, keep))
+    jet = ours(jets.variable(jnp.array(0.7), 0, keep))
     for order in range(7):
         expected = differentiated(lambda z: theirs(z[0]), (order,))(jnp.array([0.7]))
         assert np.isclose(jet.streams[(order,)], expected, rtol=1e-10), order
@@ -156,7 +158,7 @@ def test_elementwise_rules(name):
 
 def test_product_and_sum_rules():
     keep = closure([(2, 2)])
-    x, y = (derivatives.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
+    x, y = (jets.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
     jet = x * x * y + 2.0 * y * y * y + 1.0
 
     def polynomial(point):
@@ -268,11 +270,11 @@ def test_collapsed_streams_change_nothing(name):
         given = dict(zip(problem.axes, (*x, *theta), strict=True))
         return call_by_name(problem.residual, "residual", given | placed(problem, given), d)
 
-    names = derivatives.requested(lambda d: ask(d, x[0], theta[0]), lambda name: name)
+    names = requested(lambda d: ask(d, x[0], theta[0]), lambda name: name)
 
     def plainly(network, x, theta):
         d = cl.named_derivatives(problem, network, x, theta, names)
-        found = ask(derivatives.Derivatives(d.__getitem__), x, theta)
+        found = ask(Derivatives(d.__getitem__), x, theta)
         return found if isinstance(found, dict) else {"residual": found}
 
     def evaluate(network, one):
@@ -288,14 +290,14 @@ def test_collapsed_streams_change_nothing(name):
 def test_rules_of_an_operator():
     """Its stream is the sum of the streams it stands for, through products, functions and a hard transform."""
     tops = {(3, 0): 0.7, (1, 1): -1.3, (0, 2): 0.0}
-    operator = derivatives.Operator({index: jnp.array(c) for index, c in tops.items()})
+    operator = jets.Operator({index: jnp.array(c) for index, c in tops.items()})
     full = closure(tops)
     collapsed = (full - set(tops)) | {operator}
 
     def jet(keep):
-        x, y = (derivatives.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
-        inner = derivatives.tanh(x * y + 2.0 * x + derivatives.constant(0.1, keep)) * derivatives.log(y) * x
-        return derivatives.compose(lambda a, b: {"c": jnp.sin(a * b) + 2}, {"a": inner, "b": y}, keep)["c"]
+        x, y = (jets.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
+        inner = jets.tanh(x * y + 2.0 * x + jets.constant(0.1, keep)) * jets.log(y) * x
+        return jets.compose(lambda a, b: {"c": jnp.sin(a * b) + 2}, {"a": inner, "b": y}, keep)["c"]
 
     expected, found = jet(full).streams, jet(collapsed).streams
     assert set(found) == collapsed
@@ -326,7 +328,7 @@ def test_a_collapsed_condition_and_reference():
 
 def test_affine_inputs_have_no_second_stream():
     keep = closure([(2,)])
-    feature = cl.Axis(-3, 5).features(derivatives.variable(jnp.array(1.0), 0, keep))[0]
+    feature = cl.Axis(-3, 5).features(jets.variable(jnp.array(1.0), 0, keep))[0]
     assert set(feature.streams) == {(0,), (1,)}
     assert np.isclose(feature.value, 0.0) and np.isclose(feature.streams[(1,)], 0.25)
 
@@ -378,5 +380,5 @@ def test_names():
 
 def test_a_jet_without_streams_is_a_constant():
     keep = closure([(1,)])
-    jet = derivatives.tanh(derivatives.constant(0.5, keep))
+    jet = jets.tanh(jets.constant(0.5, keep))
     assert isinstance(jet, Jet) and set(jet.streams) == {(0,)}

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.formulation.problem import box_points, data_points, task_prior, validate
+from clpinn.formulation.geometry import box_points, data_points
+from clpinn.formulation.problem import task_prior
+from clpinn.formulation.validation import validate
 from clpinn.networks import FNN, build
 from clpinn.problems import BENCHMARKS, load_problem
 

@@ -13,7 +13,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import clpinn as cl
-from clpinn.formulation.problem import magnitudes
+from clpinn.formulation.pointwise import residual_sizes
 from clpinn.networks import FNN, build
 from clpinn.training import rows as rows_module
 from clpinn.training.rows import Batch, Pool, Rows
@@ -62,7 +62,7 @@ U, UX, UT, UXX = 2 * math.sin(0.7), 2 * math.cos(0.7), 4 * math.cos(0.7), -2 * m
 )
 def test_sizes_of_terms_by_hand(residual, expected):
     problem = type("Here", (Waves,), {"residual": residual})()
-    found = magnitudes(problem, None, None, *map(jnp.asarray, POINT))
+    found = residual_sizes(problem, None, None, *map(jnp.asarray, POINT))
     assert set(found) == {"residual"}
     np.testing.assert_allclose(sum(found["residual"].values()), expected, rtol=1e-12, atol=1e-12)
 
@@ -85,7 +85,7 @@ def test_sizes_of_terms_of_several_residuals_and_a_condition():
         (ends, {"value": U, "flux": 10 * abs(UX) + 0.2}),
     ]
     for condition, sizes in expected:
-        found = magnitudes(problem, condition, None, *map(jnp.asarray, POINT))
+        found = residual_sizes(problem, condition, None, *map(jnp.asarray, POINT))
         assert set(found) == set(sizes)
         for name, size in sizes.items():
             np.testing.assert_allclose(sum(found[name].values()), size, rtol=1e-12)

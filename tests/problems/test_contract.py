@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.calculus.jets import Derivatives, parse_name
-from clpinn.formulation.problem import Condition, call_by_name
+from clpinn.calculus.names import Derivatives, parse_name
+from clpinn.formulation.calls import call_by_name
+from clpinn.formulation.problem import Condition
 from clpinn.problems import BENCHMARKS, Burgers
 
 # Central differences of eighth order for the first and second derivative.

@@ -1,4 +1,4 @@
-"""Named derivatives by forward Taylor streams.
+"""Derivatives by forward Taylor streams.
 
 A `Jet` carries a value and some of its partial derivatives (its streams) through a computation. The functions
 below (`linear`, `tanh`, ...) accept a plain array or a Jet, so a network is written once and gives values and
@@ -21,8 +21,6 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-
-from clpinn.errors import ProblemError
 
 Index = tuple[int, ...]
 """Order of differentiation along each axis: (2, 0) is u_xx where the axes are (x, t)."""
@@ -358,80 +356,3 @@ def _partial(function: Callable[..., dict[str, Array]], axis: int) -> Callable[.
         return jax.jvp(line, (offsets[axis],), (jnp.ones_like(offsets[axis]),))[1]
 
     return derivative
-
-
-# Names -----------------------------------------------------------------------------------------------------
-
-
-class Derivatives:
-    """What a residual sees as `d`: `d.u`, `d.u_t`, `d.v_xy`. Each name is looked up when it is asked for."""
-
-    def __init__(self, lookup: Callable[[str], Array]):
-        self._lookup = lookup
-
-    def __getattr__(self, name: str) -> Array:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self._lookup(name)
-
-    __getitem__ = __getattr__
-
-
-def requested(function: Callable[[Derivatives], Any], parse: Callable[[str], Any]) -> list[str]:
-    """The derivative names that `function(d)` asks for, found by one abstract trace."""
-    names: dict[str, None] = {}
-
-    def record(name: str) -> Array:
-        parse(name)
-        names[name] = None
-        return jnp.zeros(())
-
-    jax.eval_shape(lambda: function(Derivatives(record)))
-    return list(names)
-
-
-@cache
-def parse_name(name: str, outputs: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, Index]:
-    """Split a derivative's name: "u_xxt" is ("u", (2, 1)) for the axes (x, t).
-
-    Axis names of several letters are found too ("u_x1x2"); underscores between them are allowed, and needed
-    where the name could be read in two ways.
-    """
-    if name in outputs:
-        return name, (0,) * len(axes)
-    heads = [output for output in outputs if name.startswith(output + "_")]
-    readings = {
-        (output, tuple(tokens.count(axis) for axis in axes))
-        for output in heads
-        for tokens in _tokens(name[len(output) + 1 :], axes)
-    }
-    if len(readings) == 1:
-        return readings.pop()
-    if readings:
-        raise ProblemError(
-            f"d.{name} can be read in {len(readings)} ways for the axes {', '.join(axes)}. "
-            "Put underscores between the axis names, or rename an axis."
-        )
-    if not heads:
-        raise ProblemError(
-            f"d.{name} is not an output or a derivative of one. The outputs are {', '.join(outputs)}; "
-            f"write d.{outputs[0]} or, say, d.{outputs[0]}_{axes[0]}."
-        )
-    raise ProblemError(
-        f"d.{name} differentiates {heads[0]} along {name[len(heads[0]) + 1 :]!r}, which is not made of axis "
-        f"names. The axes are {', '.join(axes)}."
-    )
-
-
-def _tokens(text: str, axes: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """All ways to read `text` as a row of axis names."""
-    if not text:
-        return [()]
-    found = []
-    for axis in axes:
-        if text.startswith(axis):
-            rest = text[len(axis) :]
-            if rest.startswith("_") and len(rest) > 1:
-                rest = rest[1:]
-            found += [(axis, *tail) for tail in _tokens(rest, axes)]
-    return found

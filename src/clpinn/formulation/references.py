@@ -9,10 +9,10 @@ import hashlib
 import inspect
 import io
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import jax
@@ -21,13 +21,14 @@ from jaxtyping import Float
 from platformdirs import user_cache_path
 
 from clpinn.errors import CacheError
+from clpinn.files import is_intact, write_checked
 from clpinn.formulation.domain import Box, Grid, Points
-from clpinn.formulation.problem import Problem, placed, reference_values
+from clpinn.formulation.geometry import placed
+from clpinn.formulation.pointwise import reference_values
+from clpinn.formulation.problem import Problem
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many are done, and how many there are."""
-
-_DIGEST = hashlib.sha256().digest_size
 
 
 def reference_at(
@@ -110,18 +111,9 @@ def _grid_bytes(grid: Grid) -> bytes:
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """A table mapped from a file, once its checksum holds."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        digest, left = hashlib.sha256(), size - _DIGEST
-        while left > 0:
-            block = file.read(min(left, 1 << 20))
-            if not block:
-                break
-            digest.update(block)
-            left -= len(block)
-        if size <= _DIGEST or digest.digest() != file.read():
-            raise CacheError(f"The cached reference {path} is damaged.")
+    """A table mapped from a file, after its checksum has been verified."""
+    if not is_intact(path):
+        raise CacheError(f"The cached reference {path} is damaged.")
     table = np.load(path, mmap_mode="r", allow_pickle=False)
     if table.shape != shape or table.dtype != np.float64:
         raise CacheError(f"The cached reference {path} is not of this problem.")
@@ -129,24 +121,11 @@ def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _write(path: Path, table: np.ndarray) -> None:
-    """Write beside the place and move, so that a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         header, {"descr": table.dtype.str, "fortran_order": False, "shape": table.shape}
     )
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            digest = hashlib.sha256()
-            for part in (header.getvalue(), *(row.tobytes() for row in table)):
-                digest.update(part)
-                file.write(part)
-            file.write(digest.digest())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_checked(path, chain([header.getvalue()], (row.tobytes() for row in table)))
 
 
 def by_theta(

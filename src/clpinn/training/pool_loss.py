@@ -19,7 +19,9 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from clpinn.formulation.domain import Points
-from clpinn.formulation.problem import Condition, Data, Problem, condition_residuals, data_points, residuals, values
+from clpinn.formulation.geometry import data_points
+from clpinn.formulation.pointwise import condition_residuals, residuals, values
+from clpinn.formulation.problem import Condition, Data, Problem
 
 Residuals = Callable[[Any, Array, Array], dict[str, Array]]
 """(network, point, theta) -> residuals by name."""

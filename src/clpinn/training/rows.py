@@ -21,7 +21,8 @@ from jaxtyping import Array, Bool, Float
 
 from clpinn.calculus.jets import Jet, linear
 from clpinn.formulation.domain import At, Boundary, Box, Points, generator
-from clpinn.formulation.problem import Condition, Data, Problem, magnitudes, values
+from clpinn.formulation.pointwise import residual_sizes, values
+from clpinn.formulation.problem import Condition, Data, Problem
 from clpinn.machine import on_all_cores
 from clpinn.networks import FNN, build
 from clpinn.training.pool_loss import measured_rows, terms
@@ -356,7 +357,7 @@ class Rows:
             return size
 
         def of_equation(condition: Condition | None) -> Callable[..., dict[str, dict[str, Array]]]:
-            return lambda network, x, theta: magnitudes(problem, condition, network, x, theta)
+            return lambda network, x, theta: residual_sizes(problem, condition, network, x, theta)
 
         found = {name: of_equation(self._conditions.get(name)) for name in self._functions if name not in self._data}
         return found | {data.name: of_data(data) for data in problem.conditions if isinstance(data, Data)}

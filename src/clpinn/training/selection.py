@@ -19,7 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from clpinn.errors import ProblemError
 from clpinn.formulation.domain import Box
-from clpinn.training.tasks import Losses, TaskPool, Theta, Thetas, nearest_distance, to_unit
+from clpinn.formulation.thetas import Theta, Thetas, nearest_distance, to_unit
+from clpinn.training.tasks import Losses, TaskPool
 
 Query = Callable[[Thetas], np.ndarray]
 Prior = Callable[[Thetas], np.ndarray]
