@@ -104,6 +104,14 @@ def test_neumann_robin_and_initial_velocity():
     assert np.isclose(found[2]["still"], u_t) and np.isclose(found[2]["value"], u)
 
 
+def test_points_of_a_condition_have_a_default():
+    condition = cl.Condition("start", lambda d: d.u, on=cl.at(t=0))
+    problem = make(conditions=(condition,))
+    validate(problem)
+    points = condition.sample(problem.coordinates, jax.random.key(0))
+    assert points.shape == (200, 2) and (points[:, 1] == 0).all()
+
+
 def test_data_condition():
     data = cl.Data("sensors", at={"x": [0.1, 0.2], "t": [0, 1], "nu": [0.5, 0.6]}, values={"u": [1, 2]})
     problem = make(conditions=(data,))

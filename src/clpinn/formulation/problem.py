@@ -38,7 +38,7 @@ class Condition:
     name: str
     residual: Callable[..., Any]
     on: At | Boundary
-    points: int
+    points: int = 200
     weight: float = 1.0
     sampler: Sampler = "sobol"
 
