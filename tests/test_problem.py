@@ -207,10 +207,20 @@ def test_data_outside_the_box_is_warned_of():
 def test_constants_may_be_integers():
     problem = make(
         outputs=("u", "v"),
-        residual=lambda self, d: {"a": d.u_x + d.v_xx, "b": 0},
-        constrain=lambda self, raw, x: {"u": raw["u"] * x, "v": 0},
+        residual=lambda self, d: {"a": d.u_x + d.v_xx, "b": 2},
+        constrain=lambda self, raw, x: {"u": 3 * x, "v": 7},
     )
     validate(problem)
+    network = build(FNN, problem, 4, 1, jax.random.key(0))
+    x, theta = jnp.array([0.5, 0.25]), jnp.array([0.3])
+    outputs = cl.values(problem, network, x, theta)
+    assert {name: (float(value), value.dtype) for name, value in outputs.items()} == {
+        "u": (1.5, jnp.float32),
+        "v": (7.0, jnp.float32),
+    }
+    residuals = cl.residuals(problem, network, x, theta)
+    # v is constant, so only u_x = 3 is left of the first equation.
+    assert {name: float(value) for name, value in residuals.items()} == {"a": 3.0, "b": 2.0}
 
 
 def test_grids_can_be_set_on_an_instance():
