@@ -11,6 +11,7 @@ from clpinn.formulation.problem import task_prior
 from clpinn.formulation.validation import validate
 from clpinn.networks import FNN, build
 from clpinn.problems import BENCHMARKS, load_problem
+from clpinn.problems.loader import paper_form
 
 
 def make(**members):
@@ -253,6 +254,30 @@ def test_a_file_that_does_not_load_is_named(tmp_path, monkeypatch, text, name, m
     (tmp_path / "bad.py").write_text(text)
     with pytest.raises(cl.ProblemError, match=re.compile(message, re.DOTALL)):
         load_problem(name)
+
+
+def test_the_papers_form_of_burgers_is_soft():
+    class Sharp(cl.problems.Burgers):
+        """A subclass whose constructor has no options."""
+
+        parameters = cl.Box(nu=cl.log(0.001, 1.0))
+
+        def __init__(self):
+            super().__init__(hard=True)
+
+    for problem in (cl.problems.Burgers(), Sharp()):
+        soft = paper_form(problem)
+        assert type(soft) is type(problem) and soft.parameters == problem.parameters
+        assert soft.constrain is None and [condition.name for condition in soft.conditions] == ["boundary", "initial"]
+        assert problem.constrain is not None and problem.conditions == ()
+    assert paper_form(cl.problems.Burgers()) == cl.problems.Burgers(hard=False)
+    assert load_problem("burgers", paper=True) == cl.problems.Burgers(hard=False)
+    assert load_problem("burgers") == cl.problems.Burgers(hard=True)
+
+
+def test_other_problems_are_in_the_papers_form_already():
+    for problem in (cl.problems.Burgers(hard=False), cl.problems.Kovasznay(), make()):
+        assert paper_form(problem) is problem
 
 
 def test_a_file_is_loaded_with_its_neighbours(tmp_path):
