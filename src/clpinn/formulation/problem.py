@@ -90,8 +90,8 @@ class Problem:
             def constrain(self, raw, x, t):
                 return jnp.sin(jnp.pi * x) + t * raw
 
-    All methods are written for one point. They take coordinates and parameters by name, in any order; leave out those
-    you do not need. Use `jax.numpy`, not `numpy`, in `residual`, `constrain`, `place` and conditions.
+    Methods take coordinates and parameters by name, in any order; leave out those you do not need. Write `residual`,
+    `constrain`, `place` and the residuals of conditions for one point, with `jax.numpy` instead of `numpy`.
 
     What to solve:
 
@@ -109,7 +109,8 @@ class Problem:
 
     How to train and evaluate:
 
-    - `prior(self, ...)`: the weight of a theta in task selection, a positive function of the parameters.
+    - `prior(self, ...)`: how much a task counts, as a positive function of its parameters. It enters the weights of
+      tasks in training and, if the settings say so, task selection.
     - `candidates`: the thetas that task selection chooses from and that evaluation reports on, a `Grid`.
     - `evaluation`: the coordinates at which errors are measured, a `Grid`.
     - `interior`: how many points carry the equation in training as in the paper, an `Interior`.
