@@ -13,8 +13,9 @@ import time
 import jax
 import jax.numpy as jnp
 
-from clpinn.calculus.jets import Derivatives, parse_name, requested
-from clpinn.formulation.problem import call_by_name, residuals, values
+from clpinn.calculus.names import Derivatives, parse_name, requested
+from clpinn.formulation.calls import call_by_name
+from clpinn.formulation.pointwise import residuals, values
 from clpinn.networks import FNN, build
 from clpinn.problems import BENCHMARKS, Burgers
 

@@ -1,4 +1,4 @@
-"""Problems small enough for tests: one solved by hand, one trained in a second, one that cannot be trained at all."""
+"""Small problems for tests: solved by hand, trained in a second, with a unique solution, and impossible to train."""
 
 import jax.numpy as jnp
 
@@ -6,7 +6,7 @@ import clpinn as cl
 
 
 class Known(cl.Problem):
-    """A linear network solves it up to a known error."""
+    """u = a x, so that a linear network has an error that can be computed by hand."""
 
     coordinates = cl.Box(x=(-1, 1))
     parameters = cl.Box(a=(0, 1))
@@ -21,7 +21,7 @@ class Known(cl.Problem):
 
 
 class Decay(cl.Problem):
-    """u_t = -k u, u(0) = 1, and a steady direction x."""
+    """u_t + u_x = -k u with u(x, 0) = 1. Its reference does not depend on x."""
 
     coordinates = cl.Box(x=(0, 1), t=(0, 1))
     parameters = cl.Box(k=(0.5, 2.0))
@@ -38,7 +38,7 @@ class Decay(cl.Problem):
 
 
 class Inflow(Decay):
-    """With a condition where x begins, so that there is one solution only."""
+    """With a condition at x = 0, so that the solution is unique."""
 
     conditions = (
         *Decay.conditions,

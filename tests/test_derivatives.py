@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.calculus import jets as derivatives
-from clpinn.calculus.jets import Jet, closure, parse_name
-from clpinn.formulation.problem import call_by_name, placed
+from clpinn.calculus import jets
+from clpinn.calculus.jets import Jet, closure
+from clpinn.calculus.names import Derivatives, parse_name, requested
+from clpinn.formulation.calls import call_by_name
+from clpinn.formulation.geometry import placed
 from clpinn.networks import FNN, ParamFNN, QuadraticFNN, build
 from clpinn.problems import BENCHMARKS, load_problem
 
@@ -91,10 +93,10 @@ def double():
 def test_streams_equal_nested_jvp_to_fourth_order(problem, kind):
     network = build(kind, problem, 6, 2, jax.random.key(0), jnp.float64)
     point = jnp.array(list(POINT.values()))
-    found = jax.jit(lambda p: cl.named_derivatives(problem, network, p[:3], p[3:], NAMES))(point)
+    streams = jax.jit(lambda p: cl.named_derivatives(problem, network, p[:3], p[3:], NAMES))(point)
     for name in NAMES:
         expected = jax.jit(nested(problem, network, name))(point)
-        assert np.isclose(found[name], expected, rtol=1e-9, atol=1e-11), name
+        assert np.isclose(streams[name], expected, rtol=1e-9, atol=1e-11), name
 
 
 @pytest.mark.parametrize("name", ["u", "u_y", "u_xy", "u_xxy", "u_yyyy", "u_xh"])
@@ -110,17 +112,17 @@ def test_mapped_coordinates(name):
 
     def value(physical_and_theta):
         physical, theta = physical_and_theta[:2], physical_and_theta[2:]
-        found = jnp.array([0.4, 0.6])
+        boxed = jnp.array([0.4, 0.6])
         for _ in range(6):
-            found = found - jnp.linalg.solve(jax.jacfwd(place)(found, theta), place(found, theta) - physical)
+            boxed = boxed - jnp.linalg.solve(jax.jacfwd(place)(boxed, theta), place(boxed, theta) - physical)
         unmoved = Moved()
         unmoved.place = None
-        return cl.values(unmoved, network, found, theta)["u"]
+        return cl.values(unmoved, network, boxed, theta)["u"]
 
     _, index = parse_name(name, ("u",), problem.axes)
     expected = jax.jit(differentiated(value, index))(jnp.concatenate([place(x, theta), theta]))
-    found = jax.jit(lambda a, b: cl.named_derivatives(problem, network, a, b, [name]))(x, theta)[name]
-    assert np.isclose(found, expected, rtol=1e-8, atol=1e-10)
+    derivative = jax.jit(lambda a, b: cl.named_derivatives(problem, network, a, b, [name]))(x, theta)[name]
+    assert np.isclose(derivative, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_closed_form():
@@ -138,17 +140,17 @@ def test_closed_form():
 
     x, t, a = 0.3, 0.4, 1.5
     names = ["u", "u_x", "u_xx", "u_xxx", "u_xxxx", "u_t", "u_xxt", "u_a"]
-    found = cl.named_derivatives(Wave(), None, jnp.array([x, t]), jnp.array([a]), names)
+    derivatives = cl.named_derivatives(Wave(), None, jnp.array([x, t]), jnp.array([a]), names)
     decay, s, c = math.exp(-2 * t), math.sin(a * x), math.cos(a * x)
     expected = [s, a * c, -(a**2) * s, -(a**3) * c, a**4 * s, -2 * s, 2 * a**2 * s, x * c]
-    assert np.allclose([found[name] for name in names], np.array(expected) * decay, rtol=1e-13)
+    assert np.allclose([derivatives[name] for name in names], np.array(expected) * decay, rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["tanh", "sin", "cos", "log"])
 def test_elementwise_rules(name):
-    ours, theirs = getattr(derivatives, name), getattr(jnp, name)
+    ours, theirs = getattr(jets, name), getattr(jnp, name)
     keep = closure([(6,)])
-    jet = ours(derivatives.variable(jnp.array(0.7), 0, keep))
+    jet = ours(jets.variable(jnp.array(0.7), 0, keep))
     for order in range(7):
         expected = differentiated(lambda z: theirs(z[0]), (order,))(jnp.array([0.7]))
         assert np.isclose(jet.streams[(order,)], expected, rtol=1e-10), order
@@ -156,7 +158,7 @@ def test_elementwise_rules(name):
 
 def test_product_and_sum_rules():
     keep = closure([(2, 2)])
-    x, y = (derivatives.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
+    x, y = (jets.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
     jet = x * x * y + 2.0 * y * y * y + 1.0
 
     def polynomial(point):
@@ -168,8 +170,8 @@ def test_product_and_sum_rules():
         assert np.isclose(jet.streams.get(index, 0.0), expected), index
 
 
-def streams(problem):
-    """How many streams go through the network: the matrix products of its one square layer."""
+def stream_count(problem):
+    """The number of streams through the network: the matrix products of its only square layer."""
     network = build(FNN, problem, 7, 2, jax.random.key(0), jnp.float64)
     x, theta = jnp.ones(len(problem.coordinates)), jnp.ones(len(problem.parameters))
     equations = jax.make_jaxpr(lambda: cl.residuals(problem, network, x, theta))().eqns
@@ -206,7 +208,7 @@ class Layered(Quasilinear):
 
 
 class Pair(Plain):
-    """Two equations with operators of their own over three highest derivatives."""
+    """Two equations, each with its own operators, over three highest derivatives."""
 
     def residual(self, d, nu, x):
         return {
@@ -216,7 +218,7 @@ class Pair(Plain):
 
 
 class Mixed(Pair, Everything):
-    """The same with a hard transform that mixes the outputs; one operator for all."""
+    """A hard transform that mixes the outputs; all equations share one operator."""
 
     def residual(self, d, nu, c):
         return {"u": d.u_xt - c * d.u_phiphi + d.u_x, "v": d.u * d.v + d.v_xt - c * d.v_phiphi}
@@ -227,7 +229,7 @@ class Bent(Moved):
         return h * d.u_xx + x * d.u_xy + d.u_yy
 
 
-# Problems, and the streams that their residuals take.
+# Problems, and the number of streams that their residuals need.
 COLLAPSE = {
     "schaffer": (BENCHMARKS["schaffer"], 1),
     "burgers": (BENCHMARKS["burgers"], 3),
@@ -252,12 +254,12 @@ COLLAPSE = {
 def test_only_what_is_needed_is_computed(name):
     """Highest derivatives that an equation contains linearly share a stream: Burgers takes u, u_x and u_t - nu u_xx."""
     make, expected = COLLAPSE[name]
-    assert streams(make()) == expected
+    assert stream_count(make()) == expected
 
 
 @pytest.mark.parametrize("name", COLLAPSE)
 def test_collapsed_streams_change_nothing(name):
-    """Residuals and their gradient against the formula with each derivative on its own."""
+    """Residuals and their gradient against the formula with a separate stream for each derivative."""
     problem = COLLAPSE[name][0]()
     network = build(ParamFNN, problem, 6, 2, jax.random.key(0), jnp.float64)
     x, theta = (
@@ -268,16 +270,16 @@ def test_collapsed_streams_change_nothing(name):
         given = dict(zip(problem.axes, (*x, *theta), strict=True))
         return call_by_name(problem.residual, "residual", given | placed(problem, given), d)
 
-    names = derivatives.requested(lambda d: ask(d, x[0], theta[0]), lambda name: name)
+    names = requested(lambda d: ask(d, x[0], theta[0]), lambda name: name)
 
     def plainly(network, x, theta):
         d = cl.named_derivatives(problem, network, x, theta, names)
-        found = ask(derivatives.Derivatives(d.__getitem__), x, theta)
-        return found if isinstance(found, dict) else {"residual": found}
+        residual = ask(Derivatives(d.__getitem__), x, theta)
+        return residual if isinstance(residual, dict) else {"residual": residual}
 
-    def evaluate(network, one):
-        found = jax.vmap(lambda a, b: one(network, a, b))(x, theta)
-        return sum(jnp.sum(value**2) for value in found.values()), found
+    def evaluate(network, residuals_at):
+        residuals = jax.vmap(lambda a, b: residuals_at(network, a, b))(x, theta)
+        return sum(jnp.sum(value**2) for value in residuals.values()), residuals
 
     both = [lambda *given: cl.residuals(problem, *given), plainly]
     ours, theirs = (jax.jit(jax.grad(lambda n, f=f: evaluate(n, f), has_aux=True))(network) for f in both)
@@ -288,23 +290,23 @@ def test_collapsed_streams_change_nothing(name):
 def test_rules_of_an_operator():
     """Its stream is the sum of the streams it stands for, through products, functions and a hard transform."""
     tops = {(3, 0): 0.7, (1, 1): -1.3, (0, 2): 0.0}
-    operator = derivatives.Operator({index: jnp.array(c) for index, c in tops.items()})
+    operator = jets.Operator({index: jnp.array(c) for index, c in tops.items()})
     full = closure(tops)
     collapsed = (full - set(tops)) | {operator}
 
     def jet(keep):
-        x, y = (derivatives.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
-        inner = derivatives.tanh(x * y + 2.0 * x + derivatives.constant(0.1, keep)) * derivatives.log(y) * x
-        return derivatives.compose(lambda a, b: {"c": jnp.sin(a * b) + 2}, {"a": inner, "b": y}, keep)["c"]
+        x, y = (jets.variable(jnp.array(v), i, keep) for i, v in enumerate((0.3, 0.8)))
+        inner = jets.tanh(x * y + 2.0 * x + jets.constant(0.1, keep)) * jets.log(y) * x
+        return jets.compose(lambda a, b: {"c": jnp.sin(a * b) + 2}, {"a": inner, "b": y}, keep)["c"]
 
-    expected, found = jet(full).streams, jet(collapsed).streams
-    assert set(found) == collapsed
-    assert np.isclose(found[operator], sum(c * expected[index] for index, c in tops.items()), rtol=1e-12)
-    assert all(np.isclose(found[index], expected[index], rtol=1e-12) for index in full - set(tops))
+    expected, streams = jet(full).streams, jet(collapsed).streams
+    assert set(streams) == collapsed
+    assert np.isclose(streams[operator], sum(c * expected[index] for index, c in tops.items()), rtol=1e-12)
+    assert all(np.isclose(streams[index], expected[index], rtol=1e-12) for index in full - set(tops))
 
 
 def test_a_collapsed_condition_and_reference():
-    """Both go the same way: a slope across a wall, and the residual of the reference itself."""
+    """Conditions and references use operators too: a slope across a wall, and the residual of the reference."""
 
     class Wave(cl.Problem):
         coordinates = cl.Box(x=(-1, 1), t=(0, 1))
@@ -326,7 +328,7 @@ def test_a_collapsed_condition_and_reference():
 
 def test_affine_inputs_have_no_second_stream():
     keep = closure([(2,)])
-    feature = cl.Axis(-3, 5).features(derivatives.variable(jnp.array(1.0), 0, keep))[0]
+    feature = cl.Axis(-3, 5).features(jets.variable(jnp.array(1.0), 0, keep))[0]
     assert set(feature.streams) == {(0,), (1,)}
     assert np.isclose(feature.value, 0.0) and np.isclose(feature.streams[(1,)], 0.25)
 
@@ -335,8 +337,12 @@ def test_periodic_feature_is_exact():
     problem = Everything()
     network = build(FNN, problem, 4, 1, jax.random.key(3), jnp.float64)
     theta = jnp.array([0.1, 1.5])
-    a, b = (cl.residuals(problem, network, jnp.array([0.1, phi, 1.0]), theta)["residual"] for phi in (0.0, 2.0))
-    assert np.isclose(a, b, rtol=1e-12)
+    names = ["u", "u_phi", "u_phiphi"]
+    low, high, middle = (
+        cl.named_derivatives(problem, network, jnp.array([0.1, phi, 1.0]), theta, names) for phi in (0.0, 2.0, 0.7)
+    )
+    for name in names:
+        assert np.isclose(low[name], high[name], rtol=1e-10, atol=1e-12) and not np.isclose(low[name], middle[name])
 
 
 def test_works_under_jit_vmap_and_grad():
@@ -349,12 +355,12 @@ def test_works_under_jit_vmap_and_grad():
         return jnp.sum(jax.vmap(lambda p: cl.residuals(problem, network, p, theta)["residual"])(x) ** 2)
 
     def loss_nested(network):
-        def one(p):
+        def residual(p):
             q = jnp.concatenate([p, theta])
             u, u_x, u_xx, u_t = (nested(problem, network, n)(q) for n in ("u", "u_x", "u_xx", "u_t"))
             return u_t + u * u_x - theta[0] / jnp.pi * u_xx
 
-        return jnp.sum(jax.vmap(one)(x) ** 2)
+        return jnp.sum(jax.vmap(residual)(x) ** 2)
 
     ours, theirs = jax.jit(jax.grad(loss))(network), jax.jit(jax.grad(loss_nested))(network)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
@@ -378,5 +384,5 @@ def test_names():
 
 def test_a_jet_without_streams_is_a_constant():
     keep = closure([(1,)])
-    jet = derivatives.tanh(derivatives.constant(0.5, keep))
+    jet = jets.tanh(jets.constant(0.5, keep))
     assert isinstance(jet, Jet) and set(jet.streams) == {(0,)}

@@ -42,14 +42,14 @@ def test_samplers_fill_the_box_and_follow_the_key(sampler):
     assert BOX.outside(points) == []
     assert np.array_equal(points, BOX.sample(300, KEY, sampler))
     assert not np.array_equal(points, BOX.sample(300, jax.random.key(8), sampler))
-    # Half of the points lie below the middle of each axis, on its own scale.
+    # Half of the points lie below the middle of each axis, on the scale of the axis.
     middle = [axis.from_unit(np.array(0.5)) for axis in BOX.axes]
     below = (points < middle).mean(axis=0)
     assert np.all(np.abs(below - 0.5) < (0.01 if sampler in ("sobol", "latin") else 0.12))
 
 
 def test_chebyshev_points_are_denser_towards_the_ends():
-    """By the density 1 / (π sqrt(x (1 - x))): a share arccos(0.8) / π in each of the outer tenths."""
+    """The density is 1 / (π sqrt(x (1 - x))), so each outer tenth holds a fraction arccos(0.8) / π."""
     points = cl.Box(x=(0, 1)).sample(20_000, KEY, "chebyshev")[:, 0]
     for outer in (points < 0.1, points > 0.9):
         assert np.mean(outer) == pytest.approx(np.arccos(0.8) / np.pi, abs=0.01)
@@ -130,6 +130,6 @@ def test_outside_warns_and_names_the_axis_or_raises():
         (lambda: cl.Interior(4, anchors=np.zeros((2, 3))).sample(cl.Box(x=(0, 1)), KEY), "shape"),
     ],
 )
-def test_bad_input_is_named(make, message):
+def test_the_error_says_what_is_wrong(make, message):
     with pytest.raises(cl.DomainError, match=message):
         make()

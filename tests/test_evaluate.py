@@ -11,7 +11,7 @@ from small import Known
 
 import clpinn as cl
 from clpinn.formulation import references
-from clpinn.formulation.problem import magnitudes
+from clpinn.formulation.pointwise import residual_sizes
 from clpinn.networks import FNN, build
 from clpinn.problems import load_problem
 from clpinn.runs.evaluate import aggregate, evaluate
@@ -147,7 +147,7 @@ def test_conditions_of_an_example_hold_for_its_reference():
             thetas = jnp.asarray(problem.parameters.sample(len(x), jax.random.key(1)))
 
             def at(a, b, condition=condition):
-                return cl.condition_residuals(problem, condition, None, a, b), magnitudes(
+                return cl.condition_residuals(problem, condition, None, a, b), residual_sizes(
                     problem, condition, None, a, b
                 )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.formulation.problem import placed
+from clpinn.formulation.geometry import placed
 from clpinn.networks import KINDS, build
 from clpinn.problems import load_problem
 from clpinn.report.explorer import explorer_html, explorer_page

@@ -1,4 +1,4 @@
-"""What counts as linear, and what counts as the same computation."""
+"""Which arguments count as linear, and which results count as the same computation."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ EXPRESSIONS = {
     "under jit": (lambda a, b, c, x: jax.jit(lambda v, w: x * v + w**2)(a, b), {"a": True, "b": False}),
     "coefficient by where": (lambda a, b, c, x: jnp.where(x > 0, 1.0, 2.0) * a, {"a": True}),
     "argument in where": (lambda a, b, c, x: jnp.where(b > 0, 1.0, 2.0) * a, {"a": False, "b": False}),
-    # The derivative of these does not tell.
+    # A derivative cannot tell these from linear ones.
     "rounded": (lambda a, b, c, x: a + jnp.floor(a) + b.astype(int), {"a": False, "b": False}),
     "cut off": (lambda a, b, c, x: a - jax.lax.stop_gradient(b), {"a": True, "b": False}),
 }  # fmt: skip
@@ -31,13 +31,16 @@ EXPRESSIONS = {
 def test_affine(name):
     expression, expected = EXPRESSIONS[name]
     arguments = dict.fromkeys("abc", jnp.ones(()))
+    traced = []
 
     def at(x):
-        found = affine(lambda given: {"one": expression(**given, x=x), "two": x * given["c"]}, arguments)
-        assert found == {"one": expected, "two": {"c": True}}
+        uses = affine(lambda given: {"first": expression(**given, x=x), "second": x * given["c"]}, arguments)
+        assert uses == {"first": expected, "second": {"c": True}}
+        traced.append(name)
         return x
 
     jax.vmap(at)(jnp.ones(2))
+    assert traced
 
 
 def test_effects_see_all_arguments():
@@ -60,11 +63,11 @@ def test_equal_is_the_same_computation():
                 "d": [jnp.float32(0.1), jnp.float32(0.1), jnp.float32(0.1000001)],
             }
 
-        found = equal(results)
-        assert found["a"][0] == found["a"][1] and len(set(found["a"])) == 4
-        assert found["b"][0] == found["b"][1] and len(set(found["b"])) == 2
-        assert len(set(found["c"])) == 3
-        assert found["d"][0] == found["d"][1] != found["d"][2]
+        numbers = equal(results)
+        assert numbers["a"][0] == numbers["a"][1] and len(set(numbers["a"])) == 4
+        assert numbers["b"][0] == numbers["b"][1] and len(set(numbers["b"])) == 2
+        assert len(set(numbers["c"])) == 3
+        assert numbers["d"][0] == numbers["d"][1] != numbers["d"][2]
         return x
 
     jax.vmap(at)(jnp.ones(2), jnp.ones(2))

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.formulation.problem import box_points, data_points, task_prior, validate
+from clpinn.formulation.geometry import box_points, data_points
+from clpinn.formulation.problem import task_prior
+from clpinn.formulation.validation import validate
 from clpinn.networks import FNN, build
 from clpinn.problems import BENCHMARKS, load_problem
+from clpinn.problems.loader import paper_form
 
 
 def make(**members):
-    """A small problem with some members replaced."""
+    """A small problem with the given members replaced."""
     base = {
         "coordinates": cl.Box(x=(0, 1), t=(0, 1)),
         "parameters": cl.Box(nu=(0.1, 1)),
@@ -63,15 +66,15 @@ def test_hard_conditions_hold_exactly(name):
         theta = jnp.asarray(problem.parameters.sample(1, jax.random.key(0))[0])
         faces = cl.boundary("x") if name != "poisson_boltzmann" else cl.boundary("x", "y")
         edge = jnp.asarray(faces.sample(problem.coordinates, 50, jax.random.key(1)))
-        found = jax.vmap(lambda x: cl.values(problem, network, x, theta)["u"])(edge)
+        on_edge = jax.vmap(lambda x: cl.values(problem, network, x, theta)["u"])(edge)
         value = {"burgers": 0.0, "allen_cahn": -1.0, "poisson_boltzmann": 0.2}[name]
-        assert np.allclose(found, value, atol=1e-14)
+        assert np.allclose(on_edge, value, atol=1e-14)
         if name != "poisson_boltzmann":
             start = jnp.asarray(cl.at(t=0).sample(problem.coordinates, 50, jax.random.key(1)))
-            found = jax.vmap(lambda x: cl.values(problem, network, x, theta)["u"])(start)
+            at_start = jax.vmap(lambda x: cl.values(problem, network, x, theta)["u"])(start)
             x = np.asarray(start[:, 0])
             exact = -np.sin(np.pi * x) if name == "burgers" else x**2 * np.cos(np.pi * x)
-            assert np.allclose(found, exact, atol=1e-14)
+            assert np.allclose(at_start, exact, atol=1e-14)
 
 
 def test_soft_and_hard_burgers_conditions_by_name():
@@ -95,11 +98,19 @@ def test_neumann_robin_and_initial_velocity():
     problem = make(conditions=conditions, reference=lambda self, x, t, nu: {"u": x**2 * t + nu * x})
     validate(problem)
     x, theta = jnp.array([0.5, 0.25]), jnp.array([0.3])
-    found = [cl.condition_residuals(problem, c, None, x, theta) for c in conditions]
+    flux, robin, velocity = (cl.condition_residuals(problem, c, None, x, theta) for c in conditions)
     u, u_x, u_t = 0.25 * 0.25 + 0.15, 2 * 0.5 * 0.25 + 0.3, 0.25
-    assert np.isclose(found[0]["flux"], u_x - 2)
-    assert np.isclose(found[1]["robin"], 0.3 * u_x + u - 0.25)
-    assert np.isclose(found[2]["still"], u_t) and np.isclose(found[2]["value"], u)
+    assert np.isclose(flux["flux"], u_x - 2)
+    assert np.isclose(robin["robin"], 0.3 * u_x + u - 0.25)
+    assert np.isclose(velocity["still"], u_t) and np.isclose(velocity["value"], u)
+
+
+def test_points_of_a_condition_have_a_default():
+    condition = cl.Condition("start", lambda d: d.u, on=cl.at(t=0))
+    problem = make(conditions=(condition,))
+    validate(problem)
+    points = condition.sample(problem.coordinates, jax.random.key(0))
+    assert points.shape == (200, 2) and (points[:, 1] == 0).all()
 
 
 def test_data_condition():
@@ -117,7 +128,11 @@ def test_several_equations_and_no_parameters():
     )
     validate(problem)
     network = build(FNN, problem, 4, 1, jax.random.key(0))
-    assert set(cl.residuals(problem, network, jnp.array([0.1, 0.2]), jnp.zeros(0))) == {"a", "b"}
+    point = jnp.array([0.1, 0.2]), jnp.zeros(0)
+    residuals = cl.residuals(problem, network, *point)
+    d = cl.named_derivatives(problem, network, *point, ["u", "v", "u_t", "v_x"])
+    assert set(residuals) == {"a", "b"}
+    assert np.isclose(residuals["a"], d["u_t"] - d["v"]) and np.isclose(residuals["b"], d["v_x"] + d["u"])
     assert len(problem.candidates) == 1
 
 
@@ -183,12 +198,12 @@ SENSOR = {"at": {"x": [0.1], "t": [0.2], "nu": [0.5]}, "values": {"u": [1.0]}}
         ({"outputs": ("_u",)}, "'_u', which reads as"),
     ],
 )
-def test_a_wrong_problem_is_named(members, message):
+def test_the_error_says_what_is_wrong(members, message):
     with pytest.raises(cl.ClpinnError, match=message):
         validate(make(**members))
 
 
-def test_data_outside_the_box_is_warned_of():
+def test_data_outside_the_box_gives_a_warning():
     data = cl.Data("s", at={"x": [7.0], "t": [0.2], "nu": [0.5]}, values={"u": [1.0]})
     with pytest.warns(cl.OutsideBoxWarning, match="x is 7"):
         validate(make(conditions=(data,)))
@@ -197,10 +212,20 @@ def test_data_outside_the_box_is_warned_of():
 def test_constants_may_be_integers():
     problem = make(
         outputs=("u", "v"),
-        residual=lambda self, d: {"a": d.u_x + d.v_xx, "b": 0},
-        constrain=lambda self, raw, x: {"u": raw["u"] * x, "v": 0},
+        residual=lambda self, d: {"a": d.u_x + d.v_xx, "b": 2},
+        constrain=lambda self, raw, x: {"u": 3 * x, "v": 7},
     )
     validate(problem)
+    network = build(FNN, problem, 4, 1, jax.random.key(0))
+    x, theta = jnp.array([0.5, 0.25]), jnp.array([0.3])
+    outputs = cl.values(problem, network, x, theta)
+    assert {name: (float(value), value.dtype) for name, value in outputs.items()} == {
+        "u": (1.5, jnp.float32),
+        "v": (7.0, jnp.float32),
+    }
+    residuals = cl.residuals(problem, network, x, theta)
+    # v is constant, so only u_x = 3 is left of the first equation.
+    assert {name: float(value) for name, value in residuals.items()} == {"a": 3.0, "b": 2.0}
 
 
 def test_grids_can_be_set_on_an_instance():
@@ -210,7 +235,7 @@ def test_grids_can_be_set_on_an_instance():
     assert len(problem.candidates) == 2
 
 
-def test_validate_wants_an_instance():
+def test_validate_needs_an_instance():
     with pytest.raises(cl.ProblemError, match="instance of clpinn.Problem, but got the class Burgers"):
         validate(cl.problems.Burgers)  # pyright: ignore
 
@@ -228,11 +253,35 @@ def test_validate_wants_an_instance():
         ("", "heet", "no problem called 'heet'.*burgers"),
     ],
 )
-def test_a_file_that_does_not_load_is_named(tmp_path, monkeypatch, text, name, message):
+def test_the_error_says_why_a_file_does_not_load(tmp_path, monkeypatch, text, name, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.py").write_text(text)
     with pytest.raises(cl.ProblemError, match=re.compile(message, re.DOTALL)):
         load_problem(name)
+
+
+def test_the_papers_form_of_burgers_is_soft():
+    class Sharp(cl.problems.Burgers):
+        """A subclass whose constructor has no options."""
+
+        parameters = cl.Box(nu=cl.log(0.001, 1.0))
+
+        def __init__(self):
+            super().__init__(hard=True)
+
+    for problem in (cl.problems.Burgers(), Sharp()):
+        soft = paper_form(problem)
+        assert type(soft) is type(problem) and soft.parameters == problem.parameters
+        assert soft.constrain is None and [condition.name for condition in soft.conditions] == ["boundary", "initial"]
+        assert problem.constrain is not None and problem.conditions == ()
+    assert paper_form(cl.problems.Burgers()) == cl.problems.Burgers(hard=False)
+    assert load_problem("burgers", paper=True) == cl.problems.Burgers(hard=False)
+    assert load_problem("burgers") == cl.problems.Burgers(hard=True)
+
+
+def test_other_problems_are_in_the_papers_form_already():
+    for problem in (cl.problems.Burgers(hard=False), cl.problems.Kovasznay(), make()):
+        assert paper_form(problem) is problem
 
 
 def test_a_file_is_loaded_with_its_neighbours(tmp_path):

@@ -33,12 +33,12 @@ def test_cache_is_used_and_a_damaged_file_is_rebuilt(tmp_path):
     good = path.read_bytes()
     for damage in (good[:-1], good[:50], b"", good[:200] + bytes([good[200] ^ 1]) + good[201:], b"x" * 500):
         path.write_bytes(damage)
-        with pytest.warns(UserWarning, match="is damaged. It is rebuilt"):
+        with pytest.warns(UserWarning, match="is damaged. It is computed again"):
             assert np.array_equal(references.reference_table(Counted()), first)
         assert path.read_bytes() == good
     foreign = good[:-32].replace(b"<f8", b"<i8")
     path.write_bytes(foreign + hashlib.sha256(foreign).digest())
-    with pytest.warns(UserWarning, match="is not of this problem. It is rebuilt"):
+    with pytest.warns(UserWarning, match="is not of this problem. It is computed again"):
         references.reference_table(Counted())
     assert [p.name for p in (tmp_path / "references").iterdir()] == [path.name]
 
@@ -64,7 +64,7 @@ def test_cache_name_changes_with_version_options_and_grids():
     assert references._name(cl.problems.Burgers(True)) == references._name(cl.problems.Burgers(False))
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_not_needed(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("CLPINN_CACHE", str(tmp_path / "file"))
     with pytest.warns(UserWarning, match="could not be kept"):
@@ -90,7 +90,7 @@ def test_by_theta_solves_each_theta_once_and_broadcasts():
         return lambda x: a * x + b
 
     x = np.linspace(0, 1, 5)
-    found = references.by_theta(solve, cl.Box(x=(0, 1)), (x[:, None],), (np.array([1.0, 2.0, 1.0]), 3.0))
-    assert np.allclose(found, x[:, None] * [1, 2, 1] + 3) and sorted(solved) == [(1, 3), (2, 3)]
+    values = references.by_theta(solve, cl.Box(x=(0, 1)), (x[:, None],), (np.array([1.0, 2.0, 1.0]), 3.0))
+    assert np.allclose(values, x[:, None] * [1, 2, 1] + 3) and sorted(solved) == [(1, 3), (2, 3)]
     with pytest.raises(cl.DomainError, match="x is 2"):
         references.by_theta(solve, cl.Box(x=(0, 1)), (2.0,), (1.0, 3.0))

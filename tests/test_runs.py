@@ -24,11 +24,11 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn.cli import commands as cli
 from clpinn.errors import RunError, SettingsError
+from clpinn.formulation.problem import describe
 from clpinn.networks import count
-from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
+from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.runs import run as runs
 from clpinn.runs.run import Observer, load_network, run
-from clpinn.surrogate.surrogate import describe
 from clpinn.training import checkpoint, trainer
 from clpinn.training.pool_loss import Loss
 from clpinn.training.rows import Rows
@@ -73,7 +73,7 @@ def settings_for(method="acr", *more, problem=None):
 
 def small(name):
     """A benchmark with few points and thetas."""
-    problem = PAPER_FORMS.get(name) or BENCHMARKS[name]()
+    problem = load_problem(name, paper=True)
     side = 6 if len(problem.parameters) == 1 else 3
     candidates = {
         key: values[np.linspace(0, len(values) - 1, side).astype(int)]

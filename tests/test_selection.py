@@ -9,10 +9,11 @@ from sklearn.gaussian_process.kernels import Matern
 
 from clpinn.errors import DomainError, ProblemError
 from clpinn.formulation.domain import Box, log
+from clpinn.formulation.thetas import nearest_distance, to_unit
 from clpinn.training import gaussian_process, selection
 from clpinn.training.gaussian_process import Posterior
 from clpinn.training.selection import Bayesian, Fixed, GridGreedy, Uniform
-from clpinn.training.tasks import TaskPool, nearest_distance, to_unit
+from clpinn.training.tasks import TaskPool
 
 KEY = jax.random.key(0)
 LINE = Box(nu=(0, 1))

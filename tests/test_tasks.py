@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clpinn.errors import ProblemError
-from clpinn.formulation.domain import Box, log
-from clpinn.training.tasks import TaskPool, coverage_hole
+from clpinn.formulation.domain import Box
+from clpinn.training.tasks import TaskPool
 
 CORNERS = np.array([[0.0], [1.0]])
 NONE = np.array([])
@@ -213,13 +213,3 @@ def test_a_pool_is_an_immutable_pytree():
 
 
 # Coverage ---------------------------------------------------------------------------------------------------
-
-
-def test_coverage_hole_by_hand():
-    line = Box(nu=(0, 10))
-    assert coverage_hole(column(0, 2, 5, 10), column(0, 10), line) == pytest.approx(0.5)
-    assert coverage_hole(column(0, 10), column(0, 10), line) == 0
-    decades = Box(a=log(0.001, 1))
-    assert coverage_hole(column(0.001, 0.01, 1), column(0.001, 1), decades) == pytest.approx(1 / 3)
-    plane = Box(a=(0, 2), b=(0, 4))
-    assert coverage_hole(np.array([[2.0, 4.0]]), np.array([[0.0, 0.0]]), plane) == pytest.approx(np.sqrt(2))

@@ -11,7 +11,7 @@ import pytest
 from row_problems import Chained, Waves, tiny
 
 import clpinn as cl
-from clpinn.formulation.problem import magnitudes
+from clpinn.formulation.pointwise import residual_sizes
 from clpinn.training import term_sizes
 from clpinn.training.batches import RowSource, TaskMix, row_source
 
@@ -42,7 +42,7 @@ U, UX, UT, UXX = 2 * math.sin(0.7), 2 * math.cos(0.7), 4 * math.cos(0.7), -2 * m
 )
 def test_sizes_of_terms_by_hand(residual, expected):
     problem = type("Here", (Waves,), {"residual": residual})()
-    sizes = magnitudes(problem, None, None, *map(jnp.asarray, POINT))
+    sizes = residual_sizes(problem, None, None, *map(jnp.asarray, POINT))
     assert set(sizes) == {"residual"}
     np.testing.assert_allclose(sum(sizes["residual"].values()), expected, rtol=1e-12, atol=1e-12)
 
@@ -65,7 +65,7 @@ def test_sizes_of_terms_of_several_residuals_and_a_condition():
         (ends, {"value": U, "flux": 10 * abs(UX) + 0.2}),
     ]
     for condition, by_name in expected:
-        sizes = magnitudes(problem, condition, None, *map(jnp.asarray, POINT))
+        sizes = residual_sizes(problem, condition, None, *map(jnp.asarray, POINT))
         assert set(sizes) == set(by_name)
         for name, size in by_name.items():
             np.testing.assert_allclose(sum(sizes[name].values()), size, rtol=1e-12)

@@ -17,7 +17,7 @@ import clpinn as cl
 from clpinn.exports.translate import PRIMITIVES, TranslationError, javascript, onnx_model, program_of, trace
 from clpinn.exports.translate.javascript import EXPRESSIONS
 from clpinn.exports.translate.onnx import NODES, printed
-from clpinn.formulation.problem import placed
+from clpinn.formulation.geometry import placed
 from clpinn.networks import KINDS, build
 from clpinn.problems import load_problem
 

@@ -1,19 +1,12 @@
 """Parameterized physics-informed neural networks: one network u(x, t; theta) for a whole family of PDEs."""
 
 from clpinn import problems
-from clpinn.calculus.jets import Derivatives
+from clpinn.calculus.names import Derivatives
 from clpinn.errors import ClpinnError, DomainError, OutsideBoxWarning, ProblemError
 from clpinn.exports.export import export
 from clpinn.formulation.domain import Axis, Box, Grid, Interior, at, boundary, log, periodic
-from clpinn.formulation.problem import (
-    Condition,
-    Data,
-    Problem,
-    condition_residuals,
-    named_derivatives,
-    residuals,
-    values,
-)
+from clpinn.formulation.pointwise import condition_residuals, named_derivatives, residuals, values
+from clpinn.formulation.problem import Condition, Data, Problem
 from clpinn.networks import FNN, ParamFNN, QuadraticFNN
 from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
 from clpinn.runs.run import Result, load_network, run, train

@@ -77,7 +77,7 @@ def test_quadrature_has_converged(nu: float) -> None:
 
 def test_quadrature_converges_exponentially() -> None:
     errors = [refinement(1.0, step=step) for step in (0.8, 0.4, 0.2)]
-    # Halving the step squares the error, give or take.
+    # Halving the step about squares the error.
     assert errors[0] > 1e-4
     assert errors[1] < errors[0] ** 1.5
     assert errors[2] < errors[1] ** 1.5

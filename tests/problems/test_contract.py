@@ -1,7 +1,7 @@
-"""Every benchmark: its reference, called as a user does, solves its equation and fits its conditions.
+"""Every benchmark: its reference, called as a user does, solves its equation and satisfies its conditions.
 
-Derivatives of the reference are taken by high-order finite differences, so a wrong sign in the residual, a wrong
-argument in the reference or a wrong condition fails here whatever the solvers' own tests say.
+Derivatives of the reference are taken by high-order finite differences. So a wrong sign in the residual, a wrong
+argument of the reference or a wrong condition fails here, even if the tests of the solvers pass.
 """
 
 import math
@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.calculus.jets import Derivatives, parse_name
-from clpinn.formulation.problem import Condition, call_by_name
+from clpinn.calculus.names import Derivatives, parse_name
+from clpinn.formulation.calls import call_by_name
+from clpinn.formulation.problem import Condition
 from clpinn.problems import BENCHMARKS, Burgers
 
 # Central differences of eighth order for the first and second derivative.
@@ -38,8 +39,8 @@ def differences(problem, point, name):
 
 def residual_of_reference(problem, function, point):
     with jax.enable_x64(True):
-        found = call_by_name(function, "residual", point, Derivatives(lambda name: differences(problem, point, name)))
-    named = found if isinstance(found, dict) else {"residual": found}
+        result = call_by_name(function, "residual", point, Derivatives(lambda name: differences(problem, point, name)))
+    named = result if isinstance(result, dict) else {"residual": result}
     return max(abs(float(value)) for value in named.values())
 
 
@@ -57,7 +58,7 @@ def points(problem, count, margin):
 def test_reference_solves_the_equation(name):
     problem = BENCHMARKS[name]()
     worst = max(residual_of_reference(problem, problem.residual, p) for p in points(problem, 12, 0.1))
-    # What is left is the error of the differences in the sharp layers of small nu.
+    # The remaining residual is the error of the differences in the sharp layers of small nu.
     assert worst < 2e-3
 
 
@@ -68,12 +69,12 @@ def test_a_wrong_theta_in_the_reference_is_noticed(name):
     wrong = type("Wrong", (), {})()
     wrong.outputs, wrong.axes = problem.outputs, problem.axes
     wrong.reference = lambda **at: problem.reference(**(at | {axis: 1.2 * at[axis]}))
-    found = [residual_of_reference(wrong, problem.residual, p) for p in points(problem, 6, 0.1)]
-    assert max(found) > 1e-2
+    residuals = [residual_of_reference(wrong, problem.residual, p) for p in points(problem, 6, 0.1)]
+    assert max(residuals) > 1e-2
 
 
 @pytest.mark.parametrize("problem", [Burgers(hard=False), BENCHMARKS["kovasznay"]()], ids=["burgers", "kovasznay"])
-def test_reference_fits_the_soft_conditions(problem):
+def test_reference_satisfies_the_soft_conditions(problem):
     theta = dict(zip(problem.parameters, problem.parameters.sample(1, jax.random.key(1))[0]))
     for condition in problem.conditions:
         assert isinstance(condition, Condition)
@@ -83,8 +84,8 @@ def test_reference_fits_the_soft_conditions(problem):
 
 
 @pytest.mark.parametrize("name", ["burgers", "allen_cahn", "poisson_boltzmann"])
-def test_reference_fits_the_hard_conditions(name):
-    """Where the transform forgets the network, it says what the reference says."""
+def test_reference_satisfies_the_hard_conditions(name):
+    """Where the hard transform ignores the network, it equals the reference."""
     problem = BENCHMARKS[name]()
     faces = ["x"] if "t" in problem.coordinates.names else ["x", "y"]
     edge = cl.boundary(*faces).sample(problem.coordinates, 20, jax.random.key(0))
@@ -115,6 +116,6 @@ def test_references_broadcast_in_double_precision():
             name: axis.from_unit(np.array([0.1, 0.5, 0.7]))
             for name, axis in zip(problem.parameters, problem.parameters.axes)
         }
-        found = problem.reference(**x, **theta)
-        assert set(found) == set(problem.outputs)
-        assert all(v.shape == (2, 3) and v.dtype == np.float64 for v in found.values())
+        values = problem.reference(**x, **theta)
+        assert set(values) == set(problem.outputs)
+        assert all(v.shape == (2, 3) and v.dtype == np.float64 for v in values.values())

@@ -1,13 +1,14 @@
-"""Named derivatives by forward Taylor streams.
+"""Derivatives by forward Taylor streams.
 
-A `Jet` carries a value and some of its partial derivatives (its streams) through a computation. The functions
-below (`linear`, `tanh`, ...) accept a plain array or a Jet, so a network is written once and gives values and
-derivatives alike. Streams that are known to vanish are absent and cost nothing.
+A `Jet` carries a value and some of its partial derivatives (its streams) through a computation. The functions below
+(`linear`, `tanh`, ...) accept a plain array or a Jet. So a network is written once and gives both values and
+derivatives. A stream that is known to be zero is left out and costs nothing.
 
-The rules are Leibniz' for products and Faà di Bruno's for elementwise functions. Propagating streams forward
-instead of nesting automatic differentiation is the idea behind Taylor mode (Bettencourt, Johnson, Duvenaud,
-2019) and the forward Laplacian (Li et al., arXiv:2307.08214). Both rules contain the highest derivatives linearly, so
-a sum of those can go forward as one stream, an `Operator` (collapsed Taylor mode, Dangel et al., arXiv:2505.13644).
+Products follow Leibniz' rule, elementwise functions follow Faà di Bruno's formula. Streams are propagated forward
+instead of nesting automatic differentiation, as in Taylor mode (Bettencourt, Johnson, Duvenaud, 2019) and the forward
+Laplacian (Li et al., arXiv:2307.08214). Both rules contain the highest derivatives linearly. So a weighted sum of
+highest derivatives can be propagated as one stream, an `Operator` (collapsed Taylor mode, Dangel et al.,
+arXiv:2505.13644).
 """
 
 import math
@@ -22,33 +23,32 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from clpinn.errors import ProblemError
-
 Index = tuple[int, ...]
-"""Order of differentiation along each axis: (2, 0) is u_xx where the axes are (x, t)."""
+"""Order of differentiation along each axis: (2, 0) is u_xx for the axes (x, t)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """The sum of coefficient × partial derivative: one stream, its key in a jet is the operator itself.
+    """A sum of coefficient × partial derivative, propagated as one stream. Its key in a jet is the operator itself.
 
-    All that is strictly below one of its indices must be tracked beside it; the indices themselves need not be.
+    A jet must also track every index strictly below one of the operator's indices. It need not track the operator's
+    indices themselves.
     """
 
     coefficients: Mapping[Index, Array]
 
     def __hash__(self) -> int:
-        # Not by address: sets of keys come in the same order in every process, and so does what is computed.
+        # Not by address, so that sets of keys have the same order in every process, and so have the computations.
         return hash(tuple(self.coefficients))
 
 
 Key = Index | Operator
 Terms = Sequence[tuple[Any, tuple[Any, ...]]]
-"""A sum of factor × product of the streams with these keys."""
+"""A sum of factor × product of streams: pairs of the factor and the keys of the streams."""
 
 
 def closure(indices: Iterable[Index]) -> frozenset[Index]:
-    """All indices below the given ones: what Leibniz and Faà di Bruno need to reach them."""
+    """All indices below or equal to the given ones. Leibniz and Faà di Bruno need them all."""
     return frozenset(below for index in indices for below in product(*(range(order + 1) for order in index)))
 
 
@@ -56,8 +56,8 @@ def closure(indices: Iterable[Index]) -> frozenset[Index]:
 class Jet:
     """A value and partial derivatives at one point.
 
-    `streams[index]` is the partial derivative of that index; an absent one is zero. `keep` is the set of indices
-    that are tracked, closed downwards, and of operators.
+    `streams[index]` is the partial derivative of that index; an absent stream is zero. `keep` holds all tracked keys:
+    indices (closed downwards, see `closure`) and operators.
     """
 
     streams: Mapping[Key, Array]
@@ -107,7 +107,7 @@ class Jet:
 
 
 def indices(keep: frozenset[Key]) -> frozenset[Index]:
-    """All indices that are tracked, alone or in an operator."""
+    """All tracked indices, including those inside an operator."""
     return frozenset(index for key in keep for index in (key.coefficients if isinstance(key, Operator) else [key]))
 
 
@@ -118,21 +118,22 @@ def _zero(keep: frozenset[Key]) -> Index:
 def _terms(key: Key, rule: Callable[[Index], Terms]) -> Terms:
     """The terms of a rule, `_splits` or `_partitions`, for an index or an operator.
 
-    A term with one of the operator's own indices is the same for all of them, so the operator's stream takes its place.
+    A term that contains the index itself looks the same for every index of an operator. So these terms together are one
+    term with the operator's stream.
     """
     if not isinstance(key, Operator):
         return rule(key)
     first = next(iter(key.coefficients))
-    own = [(ways, tuple(key if k == first else k for k in keys)) for ways, keys in rule(first) if first in keys]
+    highest = [(factor, tuple(key if k == first else k for k in keys)) for factor, keys in rule(first) if first in keys]
     lower = [
-        (ways * c, keys) for index, c in key.coefficients.items() for ways, keys in rule(index) if index not in keys
+        (factor * c, keys) for index, c in key.coefficients.items() for factor, keys in rule(index) if index not in keys
     ]
-    return [*own, *lower]
+    return [*highest, *lower]
 
 
 @cache
 def _splits(index: Index) -> Terms:
-    """Ways to share the differentiations in `index` between two factors."""
+    """The terms of Leibniz' rule: all ways to divide the differentiations in `index` between two factors."""
     return tuple(
         (math.prod(map(math.comb, index, left)), (left, tuple(n - k for n, k in zip(index, left, strict=True))))
         for left in product(*(range(order + 1) for order in index))
@@ -145,7 +146,7 @@ def constant(value: Array | float, keep: frozenset[Key]) -> Jet:
 
 
 def variable(value: Array, axis: int, keep: frozenset[Key]) -> Jet:
-    """The jet of an independent variable: derivative one along its own axis."""
+    """The jet of an independent variable: its derivative along its axis is one."""
     zero = _zero(keep)
     unit = tuple(int(i == axis) for i in range(len(zero)))
     streams: dict[Key, Array] = {zero: value}
@@ -163,7 +164,7 @@ T = TypeVar("T", Array, Jet)
 
 
 def linear(h: T, weight: Float[Array, "inputs outputs"], bias: Float[Array, " outputs"]) -> T:
-    """h @ weight + bias; the bias enters the value only. One matmul a stream is faster than a stacked one."""
+    """h @ weight + bias. The bias enters the value only. One product per stream is faster than one stacked product."""
     if isinstance(h, Jet):
         streams = {index: stream @ weight for index, stream in h.streams.items()}
         zero = _zero(h.keep)
@@ -275,47 +276,49 @@ def elementwise(jet: Jet, derivatives: Callable[[Array, int], list[Array]]) -> J
 
 @cache
 def _partitions(index: Index) -> Terms:
-    """Partitions of the differentiations in `index` into blocks, each with how often it occurs."""
+    """The terms of Faà di Bruno's formula: partitions of the differentiations in `index`, with their multiplicity."""
     axes = [axis for axis, order in enumerate(index) for _ in range(order)]
     unit = [tuple(int(i == axis) for i in range(len(index))) for axis in axes]
-    found: list[list[Index]] = [[]]
+    partitions: list[list[Index]] = [[]]
     for step in unit:
         grown = []
-        for blocks in found:
+        for blocks in partitions:
             grown.append([*blocks, step])
             for i, block in enumerate(blocks):
                 larger = tuple(a + b for a, b in zip(block, step, strict=True))
                 grown.append([*blocks[:i], larger, *blocks[i + 1 :]])
-        found = grown
-    counted = Counter(tuple(sorted(blocks)) for blocks in found)
-    return tuple((ways, blocks) for blocks, ways in sorted(counted.items()))
+        partitions = grown
+    counted = Counter(tuple(sorted(blocks)) for blocks in partitions)
+    return tuple((multiplicity, blocks) for blocks, multiplicity in sorted(counted.items()))
 
 
 def compose(function: Callable[..., dict[str, Array]], jets: Mapping[str, Jet], keep: frozenset[Key]) -> dict[str, Jet]:
     """Jets of `function(**jets)` for any JAX function of scalars that returns a dict of scalars.
 
-    Each argument is replaced by its Taylor polynomial about the point, which has the same derivatives, and the
-    polynomial is differentiated forward. The arguments are scalars, so this is cheap beside a network.
+    Each argument is replaced by its Taylor polynomial about the point, which has the same derivatives. The composition
+    is then differentiated forward. The arguments are scalars, so this is cheap compared with a network.
     """
 
     def along(*offsets: Array) -> dict[str, Array]:
         return function(**{name: _polynomial(jet, offsets) for name, jet in jets.items()})
 
-    found = expand(along, keep, next(iter(jets.values())).value.dtype)
+    results = expand(along, keep, next(iter(jets.values())).value.dtype)
     for operator in (key for key in keep if isinstance(key, Operator)):
-        # The polynomials lack the operator's own derivatives. Those enter linearly: they add the slope along their sum.
+        # The polynomials lack the operator's highest derivatives. These enter linearly, so what is missing is the
+        # slope of the function along the operator's stream.
         line, ends = closure([(1,)]), {(0,): _zero(keep), (1,): operator}
         sums = {
             name: Jet({index: jet.streams[key] for index, key in ends.items() if key in jet.streams}, line)
             for name, jet in jets.items()
         }
         for name, slope in compose(function, sums, line).items():
-            streams = found[name].streams
-            found[name] = Jet({**streams, operator: streams[operator] + slope.streams[(1,)]}, keep)
-    return found
+            streams = results[name].streams
+            results[name] = Jet({**streams, operator: streams[operator] + slope.streams[(1,)]}, keep)
+    return results
 
 
 def _polynomial(jet: Jet, offsets: Sequence[Array]) -> Array:
+    """The Taylor polynomial of a jet at offsets from the point."""
     total = jet.value
     for index, stream in jet.streams.items():
         if not isinstance(index, Operator) and any(index):
@@ -330,7 +333,7 @@ def expand(function: Callable[..., dict[str, Array]], keep: frozenset[Key], dtyp
     """Jets of `function(*offsets)` at zero offsets, by nested `jax.jvp`."""
 
     def floating(*offsets: Array) -> dict[str, Array]:
-        # A constant may come as an integer, which has no derivative.
+        # A constant may be an integer, which has no derivative.
         return {name: jnp.asarray(value, dtype) for name, value in function(*offsets).items()}
 
     partials: dict[Index, Callable[..., dict[str, Array]]] = {_zero(keep): floating}
@@ -358,80 +361,3 @@ def _partial(function: Callable[..., dict[str, Array]], axis: int) -> Callable[.
         return jax.jvp(line, (offsets[axis],), (jnp.ones_like(offsets[axis]),))[1]
 
     return derivative
-
-
-# Names -----------------------------------------------------------------------------------------------------
-
-
-class Derivatives:
-    """What a residual sees as `d`: `d.u`, `d.u_t`, `d.v_xy`. Each name is looked up when it is asked for."""
-
-    def __init__(self, lookup: Callable[[str], Array]):
-        self._lookup = lookup
-
-    def __getattr__(self, name: str) -> Array:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self._lookup(name)
-
-    __getitem__ = __getattr__
-
-
-def requested(function: Callable[[Derivatives], Any], parse: Callable[[str], Any]) -> list[str]:
-    """The derivative names that `function(d)` asks for, found by one abstract trace."""
-    names: dict[str, None] = {}
-
-    def record(name: str) -> Array:
-        parse(name)
-        names[name] = None
-        return jnp.zeros(())
-
-    jax.eval_shape(lambda: function(Derivatives(record)))
-    return list(names)
-
-
-@cache
-def parse_name(name: str, outputs: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, Index]:
-    """Split a derivative's name: "u_xxt" is ("u", (2, 1)) for the axes (x, t).
-
-    Axis names of several letters are found too ("u_x1x2"); underscores between them are allowed, and needed
-    where the name could be read in two ways.
-    """
-    if name in outputs:
-        return name, (0,) * len(axes)
-    heads = [output for output in outputs if name.startswith(output + "_")]
-    readings = {
-        (output, tuple(tokens.count(axis) for axis in axes))
-        for output in heads
-        for tokens in _tokens(name[len(output) + 1 :], axes)
-    }
-    if len(readings) == 1:
-        return readings.pop()
-    if readings:
-        raise ProblemError(
-            f"d.{name} can be read in {len(readings)} ways for the axes {', '.join(axes)}. "
-            "Put underscores between the axis names, or rename an axis."
-        )
-    if not heads:
-        raise ProblemError(
-            f"d.{name} is not an output or a derivative of one. The outputs are {', '.join(outputs)}; "
-            f"write d.{outputs[0]} or, say, d.{outputs[0]}_{axes[0]}."
-        )
-    raise ProblemError(
-        f"d.{name} differentiates {heads[0]} along {name[len(heads[0]) + 1 :]!r}, which is not made of axis "
-        f"names. The axes are {', '.join(axes)}."
-    )
-
-
-def _tokens(text: str, axes: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """All ways to read `text` as a row of axis names."""
-    if not text:
-        return [()]
-    found = []
-    for axis in axes:
-        if text.startswith(axis):
-            rest = text[len(axis) :]
-            if rest.startswith("_") and len(rest) > 1:
-                rest = rest[1:]
-            found += [(axis, *tail) for tail in _tokens(rest, axes)]
-    return found

@@ -1,7 +1,7 @@
-"""Which of its arguments a function contains linearly, read off its jaxpr. Nothing is sampled.
+"""Which arguments a function contains linearly, and which results are the same computation.
 
-Whatever a function closes over counts as known: for an equation that is the point, while the arguments are the
-derivatives.
+Both are read from the function's jaxpr; no values are sampled. All that the function closes over counts as known. For
+an equation the arguments are the derivatives, and the point is known.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 K = TypeVar("K", bound=Hashable)
 
-# Primitives that are linear in all operands together, and those that are so in one where the others are known.
+# Primitives that are linear in all operands together, and primitives that are linear in one if the others are known.
 SUMS = {"add", "add_any", "sub", "neg", "convert_element_type", "reduce_sum"}
 SUMS |= {"broadcast_in_dim", "concatenate", "reshape", "slice", "squeeze", "stack", "transpose"}
 PRODUCTS = {"mul", "dot_general"}
@@ -25,36 +25,37 @@ PRODUCTS = {"mul", "dot_general"}
 def affine(
     function: Callable[[dict[K, Array]], dict[str, Array]], arguments: Mapping[K, Array]
 ) -> dict[str, dict[K, bool]]:
-    """For each result, the arguments it depends on: True if as coefficient × argument, with a known coefficient."""
+    """The arguments that each result depends on, by result: True if only as known coefficient × argument."""
     traced = jax.make_jaxpr(lambda *given: function(dict(zip(arguments, given))), return_shape=True)
     jaxpr, shape = traced(*arguments.values())
-    # A print or another effect must see the arguments as they are, so nothing may be taken out of them.
+    # With a print or another effect, no argument counts as linear: the effect must see all arguments as they are.
     inputs = [{key: not jaxpr.effects} for key in arguments]
     return jax.tree.unflatten(jax.tree.structure(shape), _walk(jaxpr.jaxpr, inputs))
 
 
 def _walk(jaxpr: Any, inputs: list[dict[Any, bool]]) -> list[dict[Any, bool]]:
-    seen = dict(zip(jaxpr.invars, inputs, strict=True))
+    """The dependence of each result of a jaxpr, from the dependence of its inputs: argument -> is it linear."""
+    dependence = dict(zip(jaxpr.invars, inputs, strict=True))
 
     def of(atom: Any) -> dict[Any, bool]:
-        return {} if isinstance(atom, Literal) else seen.get(atom, {})
+        return {} if isinstance(atom, Literal) else dependence.get(atom, {})
 
     for eqn in jaxpr.eqns:
         operands, name = [of(atom) for atom in eqn.invars], eqn.primitive.name
         if name == "jit":
-            seen |= zip(eqn.outvars, _walk(eqn.params["jaxpr"].jaxpr, operands), strict=True)
+            dependence |= zip(eqn.outvars, _walk(eqn.params["jaxpr"].jaxpr, operands), strict=True)
             continue
         unknown = [i for i, operand in enumerate(operands) if operand]
         linear = name in SUMS or (name in PRODUCTS and len(unknown) == 1) or (name == "div" and unknown == [0])
-        # A float made an integer is rounded.
+        # Conversion to an integer rounds.
         linear = linear and jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
-        found = {key: linear and all(o.get(key, True) for o in operands) for operand in operands for key in operand}
-        seen |= dict.fromkeys(eqn.outvars, found)
+        result = {key: linear and all(o.get(key, True) for o in operands) for operand in operands for key in operand}
+        dependence |= dict.fromkeys(eqn.outvars, result)
     return [of(atom) for atom in jaxpr.outvars]
 
 
 def equal(function: Callable[[], Any]) -> Any:
-    """A number for each result, in their structure: one number is one computation on the same values."""
+    """A number for each result, in the same structure. Equal numbers: the same computation on the same values."""
     jaxpr, shape = jax.make_jaxpr(function, return_shape=True)()
     numbers: dict[Hashable, int] = {}
     known: dict[Any, int] = {}
@@ -70,6 +71,6 @@ def equal(function: Callable[[], Any]) -> Any:
     for eqn in jaxpr.jaxpr.eqns:
         key = (eqn.primitive, tuple(sorted(eqn.params.items())), tuple(map(of, eqn.invars)))
         for i, variable in enumerate(eqn.outvars):
-            with suppress(TypeError):  # what cannot be hashed is equal to nothing else
+            with suppress(TypeError):  # what cannot be hashed is equal to nothing
                 known[variable] = number((key, i))
     return jax.tree.unflatten(jax.tree.structure(shape), map(of, jaxpr.jaxpr.outvars))

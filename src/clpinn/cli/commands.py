@@ -83,7 +83,8 @@ def describe(problem: Any) -> dict[str, Any]:
     """A problem in plain values."""
     import jax
 
-    from clpinn.formulation.problem import Data, data_points
+    from clpinn.formulation.geometry import data_points
+    from clpinn.formulation.problem import Data
 
     def axes(box: Any) -> dict[str, Any]:
         return {

@@ -17,10 +17,9 @@ The surrogate as a function of points and theta:
 """
 
 import csv
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -29,6 +28,7 @@ from numpy.typing import ArrayLike
 
 from clpinn.errors import ExportError
 from clpinn.exports.translate import onnx_model
+from clpinn.files import replacing
 from clpinn.networks import precision
 from clpinn.surrogate.surrogate import Surrogate
 
@@ -68,17 +68,6 @@ def write_field(field: "xarray.Dataset", path: Path | str) -> None:
 
 def _unknown(path: Path, endings: list[str]) -> str:
     return f"The ending of {path.name} says no format. Use one of {', '.join(endings)}."
-
-
-def replacing(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write beside the place and move, so that a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.stem}.{os.getpid()}.temporary{path.suffix}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # Fields -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Named axes, boxes of them, grids and point samplers.
+"""Axes, boxes, grids, and samplers of points.
 
 Points are arrays of shape (points, axes), columns in the order of the box. Samplers run on the host in double
 precision and take an explicit `jax.random` key.
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from clpinn.calculus import jets as derivatives
+from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
 from clpinn.errors import DomainError, warn_outside
 
@@ -23,11 +23,19 @@ Sampler = Literal["sobol", "latin", "uniform", "chebyshev", "grid"]
 Points = Float[np.ndarray, "points axes"]
 
 RESERVED = ("d", "raw", "self")
+"""Names that residuals and hard transforms use for other arguments."""
+OVERSHOOT = 1e-6
+"""A value counts as inside its axis up to this fraction of the axis beyond an end."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One named direction: an interval and the scale on which it is sampled and enters a network."""
+    """An interval from `low` to `high` with a scale. `cl.log` and `cl.periodic` make the other two scales.
+
+    - "linear": points are drawn evenly, and the network sees the value scaled to [-1, 1].
+    - "log": the same for the logarithm. Choose it if the order of magnitude matters; `low` must be above zero.
+    - "periodic": the network sees sine and cosine of the angle, so the solution is exactly periodic.
+    """
 
     low: float
     high: float
@@ -43,7 +51,7 @@ class Axis:
             )
 
     def from_unit(self, unit: np.ndarray) -> np.ndarray:
-        """Map [0, 1] onto the axis, evenly on its scale."""
+        """Map [0, 1] to the axis, evenly on its scale."""
         if self.scale == "log":
             values = np.exp(np.log(self.low) + unit * np.log(self.high / self.low))
         else:
@@ -51,13 +59,13 @@ class Axis:
         return np.clip(values, self.low, self.high)
 
     def to_unit(self, values: np.ndarray) -> np.ndarray:
-        """Map the axis onto [0, 1], the inverse of `from_unit`."""
+        """Map the axis to [0, 1]: the inverse of `from_unit`."""
         if self.scale == "log":
             return np.log(np.asarray(values) / self.low) / np.log(self.high / self.low)
         return (np.asarray(values) - self.low) / (self.high - self.low)
 
     def spaced(self, count: int) -> np.ndarray:
-        """`count` values, even on the axis' scale, ends included (a periodic axis has only one end)."""
+        """`count` values, even on the axis' scale, with both ends. A periodic axis leaves out its upper end."""
         if count < 1:
             raise DomainError(f"A grid needs at least one value on each axis, but got {count}.")
         if count == 1:
@@ -65,30 +73,38 @@ class Axis:
         return self.from_unit(np.linspace(0, 1, count, endpoint=self.scale != "periodic"))
 
     def features(self, value: Jet) -> list[Jet]:
-        """Network inputs of a value: scaled to [-1, 1], or sine and cosine on a periodic axis."""
+        """The network inputs of a value: scaled to [-1, 1], or sine and cosine for a periodic axis."""
         if self.scale == "log":
             ends = math.log(self.low), math.log(self.high)
-            value = derivatives.log(value)
+            value = jets.log(value)
         else:
             ends = self.low, self.high
         scaled = value * (2 / (ends[1] - ends[0])) + (-(ends[0] + ends[1]) / (ends[1] - ends[0]))
         if self.scale == "periodic":
-            return [derivatives.sin(scaled * math.pi), derivatives.cos(scaled * math.pi)]
+            return [jets.sin(scaled * math.pi), jets.cos(scaled * math.pi)]
         return [scaled]
 
 
 def log(low: float, high: float) -> Axis:
-    """An axis on a logarithmic scale."""
+    """An axis on a logarithmic scale, for values whose order of magnitude matters: `log(0.01, 1)`."""
     return Axis(low, high, "log")
 
 
 def periodic(low: float, high: float) -> Axis:
-    """A periodic axis: it enters a network as sine and cosine, so periodicity is exact."""
+    """A periodic axis: the network sees sine and cosine, so the solution is exactly periodic."""
     return Axis(low, high, "periodic")
 
 
 class Box:
-    """A product of named axes: `Box(x=(-1, 1), t=(0, 1))`, `Box(nu=log(0.01, 1))`."""
+    """A product of named axes: the domain of the coordinates, or of the parameters.
+
+        cl.Box(x=(-1, 1), t=(0, 1))
+        cl.Box(nu=cl.log(0.01, 1), angle=cl.periodic(0, 360))
+
+    An axis is a pair (low, high), `cl.log(low, high)` or `cl.periodic(low, high)`. The names are those of the arguments
+    of a residual (`x`, `nu`) and those after the underscore of a derivative (`d.u_x`). Points are arrays of shape
+    (points, axes), with columns in the order of the axes.
+    """
 
     def __init__(self, **axes: Axis | tuple[float, float]):
         self._axes: dict[str, Axis] = {}
@@ -117,7 +133,7 @@ class Box:
 
     @property
     def feature_count(self) -> int:
-        """How many network inputs the box gives: one an axis, two a periodic one."""
+        """The number of network inputs: one per axis, two for a periodic axis."""
         return sum(2 if axis.scale == "periodic" else 1 for axis in self.axes)
 
     def __len__(self) -> int:
@@ -137,14 +153,14 @@ class Box:
         return hash(tuple(self._axes.items()))
 
     def __repr__(self) -> str:
-        parts = []
+        texts = []
         for name, axis in self._axes.items():
             interval = f"({axis.low:g}, {axis.high:g})"
-            parts.append(f"{name}={'' if axis.scale == 'linear' else axis.scale}{interval}")
-        return f"Box({', '.join(parts)})"
+            texts.append(f"{name}={'' if axis.scale == 'linear' else axis.scale}{interval}")
+        return f"Box({', '.join(texts)})"
 
     def require(self, names: Mapping[str, object] | list[str], complete: bool = False) -> None:
-        """Raise unless every name is an axis of this box (and, if `complete`, every axis is named)."""
+        """Raise an error unless every name is an axis of this box and, if `complete`, every axis is named."""
         unknown = [name for name in names if name not in self._axes]
         if unknown:
             raise DomainError(
@@ -157,7 +173,7 @@ class Box:
             )
 
     def outside(self, points: Points) -> list[str]:
-        """Names of the non-periodic axes on which some point lies outside the box (or is not finite)."""
+        """Names of the axes on which a point is outside or not finite. A periodic axis has no outside."""
         points = np.asarray(points)
         names = []
         for column, (name, axis) in enumerate(self._axes.items()):
@@ -165,20 +181,20 @@ class Box:
             inside = np.isfinite(values) & ((axis.scale != "log") | (values > 0))
             if axis.scale != "periodic" and inside.all():
                 unit = axis.to_unit(values)
-                inside = (unit >= -1e-6) & (unit <= 1 + 1e-6)
+                inside = (unit >= -OVERSHOOT) & (unit <= 1 + OVERSHOOT)
             if not inside.all():
                 names.append(name)
         return names
 
     def check(self, points: Points, forbid: bool = False) -> None:
-        """Warn, or raise if `forbid`, where a point lies outside the box; the message names the axis."""
+        """Warn if a point is outside the box. Raise an error if `forbid`, or if a point is not finite."""
         for name in self.outside(points):
             values = np.asarray(points)[:, self.names.index(name)]
             axis = self._axes[name]
-            ends = dict.fromkeys((f"{values.min():g}", f"{values.max():g}"))  # one where both are the same
+            ends = dict.fromkeys((f"{values.min():g}", f"{values.max():g}"))  # one text if both are the same
             message = (
                 f"{name} is {' to '.join(ends)}, outside its "
-                f"box [{axis.low:g}, {axis.high:g}]. The problem is only stated inside; stay in the box, or "
+                f"box [{axis.low:g}, {axis.high:g}]. The problem is only stated inside: stay in the box, or "
                 "widen it and train again."
             )
             if forbid or not np.isfinite(values).all():
@@ -187,7 +203,7 @@ class Box:
 
     @property
     def centre(self) -> Float[np.ndarray, " axes"]:
-        """The middle of every axis on its own scale."""
+        """The middle of every axis, on the scale of that axis."""
         return np.array([axis.from_unit(np.array(0.5)) for axis in self.axes])
 
     def corners(self) -> Points:
@@ -196,31 +212,35 @@ class Box:
         return np.array(list(product(*ends)), dtype=float)
 
     def grid(self, **counts: int) -> "Grid":
-        """A regular grid with that many values on each axis, even on the axis' scale."""
+        """A regular grid: the number of values per axis by name, even on the axis' scale."""
         self.require(counts, complete=True)
         return Grid(**{name: axis.spaced(counts[name]) for name, axis in self._axes.items()})
 
     def sample(self, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
-        """`count` points in the box: scrambled Sobol, Latin hypercube, uniform random, a regular grid, or chebyshev.
+        """`count` points in the box, shape (count, axes), each axis on its scale.
 
-        The last are random like uniform ones, but denser towards the ends of each axis, as Chebyshev's points are.
+        - "sobol": a scrambled Sobol sequence.
+        - "latin": a Latin hypercube.
+        - "uniform": independent and uniform.
+        - "chebyshev": independent, and denser towards the ends of each axis, with the density of Chebyshev nodes.
+        - "grid": a regular grid. `count` must be a whole number to the power of the number of axes.
         """
         if count < 1:
             raise DomainError(f"A sampler needs at least one point to draw, but got {count}.")
         if len(self) == 0:
             return np.zeros((count, 0))
-        from scipy.stats import qmc  # here, as it takes a second to import
+        from scipy.stats import qmc  # imported late: it takes a second
 
-        numbers = generator(key)
+        random = generator(key)
         if sampler == "sobol":
-            engine = qmc.Sobol(len(self), scramble=True, rng=numbers)
+            engine = qmc.Sobol(len(self), scramble=True, rng=random)
             unit = engine.random_base2(math.ceil(math.log2(count)))[:count]
         elif sampler == "latin":
-            unit = qmc.LatinHypercube(len(self), rng=numbers).random(count)
+            unit = qmc.LatinHypercube(len(self), rng=random).random(count)
         elif sampler == "uniform":
-            unit = numbers.random((count, len(self)))
+            unit = random.random((count, len(self)))
         elif sampler == "chebyshev":
-            unit = 0.5 - 0.5 * np.cos(np.pi * numbers.random((count, len(self))))
+            unit = 0.5 - 0.5 * np.cos(np.pi * random.random((count, len(self))))
         elif sampler == "grid":
             side: int = round(count ** (1 / len(self)))
             if side ** len(self) != count:
@@ -234,18 +254,18 @@ class Box:
         return np.stack([axis.from_unit(unit[:, i]) for i, axis in enumerate(self.axes)], axis=1)
 
     def without(self, names: list[str]) -> "Box":
-        """The box with some axes left out."""
+        """The box without the named axes."""
         self.require(names)
         return Box(**{name: axis for name, axis in self._axes.items() if name not in names})
 
 
 def generator(key: jax.Array) -> np.random.Generator:
-    """A NumPy generator driven by a JAX key."""
+    """A NumPy generator seeded by a JAX key."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
 
 
 class Grid:
-    """A tensor grid: one array of values for each named axis."""
+    """A tensor grid: one array of values per named axis, `Grid(x=np.linspace(0, 1, 50), t=[0, 0.5, 1])`."""
 
     def __init__(self, **values: ArrayLike):
         self.values = {name: np.asarray(v, dtype=float) for name, v in values.items()}
@@ -259,7 +279,7 @@ class Grid:
 
     @property
     def points(self) -> Points:
-        """All points, shape (points, axes), the last axis running fastest."""
+        """All points, shape (points, axes). The last axis runs fastest."""
         if not self.values:
             return np.zeros((1, 0))
         mesh = np.meshgrid(*self.values.values(), indexing="ij")
@@ -269,17 +289,17 @@ class Grid:
         return math.prod(self.shape)
 
 
-# Where a condition holds ------------------------------------------------------------------------------------
+# Where equations and conditions hold ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class At:
-    """The part of a box where some axes have a fixed value, e.g. t = 0."""
+    """The points of a box at which some axes have a fixed value, such as t = 0."""
 
     fixed: tuple[tuple[str, float], ...]
 
     def sample(self, box: Box, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
-        """`count` points; a single point where no axis is left free."""
+        """`count` points, or a single one if every axis is fixed."""
         fixed = dict(self.fixed)
         box.require(fixed)
         free = box.without(list(fixed))
@@ -293,15 +313,15 @@ class At:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Both faces of the named axes, points shared out by the measure of each face."""
+    """Both faces of each named axis. Larger faces get more points."""
 
     names: tuple[str, ...]
 
     def sample(self, box: Box, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
-        """`count` points, at least one a face."""
+        """`count` points, at least one per face."""
         box.require(list(self.names))
         faces = [(name, end) for name in self.names for end in (box[name].low, box[name].high)]
-        measure = [
+        areas = [
             math.prod(axis.high - axis.low for other, axis in zip(box, box.axes) if other != name) for name, _ in faces
         ]
         if not faces or count < len(faces):
@@ -309,24 +329,29 @@ class Boundary:
                 f"A boundary needs at least one axis and a point for each face, but got {len(faces)} faces and "
                 f"{count} points. Name an axis, as in boundary('x'), or ask for more points."
             )
-        # One point a face, the rest by measure.
+        # One point per face, the rest by area.
         rest = count - len(faces)
-        edges = np.round(np.cumsum([0, *measure]) / sum(measure) * rest).astype(int)
+        edges = np.round(np.cumsum([0, *areas]) / sum(areas) * rest).astype(int)
         keys = jax.random.split(key, len(faces))
         return np.concatenate(
             [
-                At(((name, end),)).sample(box, 1 + int(share), face_key, sampler)
-                for (name, end), share, face_key in zip(faces, np.diff(edges), keys)
+                At(((name, end),)).sample(box, 1 + int(more), face_key, sampler)
+                for (name, end), more, face_key in zip(faces, np.diff(edges), keys)
             ]
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Interior:
-    """Where the residual holds: points drawn in the whole box, plus fixed anchors of the user's choice.
+    """The points that carry the equation in training as in the paper (adam-lbfgs).
 
-    For training as in the paper. The natural gradient draws points of its own at every step, more where residuals are
-    large, and needs no anchors.
+        cl.Interior(5000, anchors=np.array([[0.0, 0.5], [0.0, 0.75]]))
+
+    - `points`: the number of points drawn in the coordinate box, per task.
+    - `sampler`: how they are drawn, see `Box.sample`.
+    - `anchors`: further points at fixed coordinates, shape (anchors, coordinates), for example near a layer.
+
+    The natural gradient ignores it: it draws its own points at every step, more where residuals are large.
     """
 
     points: int = 2500
@@ -335,19 +360,21 @@ class Interior:
 
     @property
     def count(self) -> int:
+        """The number of points, anchors included."""
         return self.points + (0 if self.anchors is None else len(self.anchors))
 
     def thinned(self, fraction: float, axes: int) -> "Interior":
-        """With about that fraction of the drawn points, on `axes` axes; the anchors stay.
+        """The same with about that fraction of the drawn points, for a box of `axes` axes. The anchors stay.
 
-        A regular grid stays one (the next larger). Sobol points drawn with the same key are a subset of the full set.
+        A regular grid stays regular; its count is rounded up. Sobol points drawn with the same key are a subset of the
+        full set.
         """
         if self.sampler == "grid":
             return replace(self, points=math.ceil((fraction * self.points) ** (1 / axes)) ** axes)
         return replace(self, points=max(1, round(fraction * self.points)))
 
     def sample(self, box: Box, key: jax.Array) -> Points:
-        """`count` points, the anchors last."""
+        """`count` points of the box, the anchors last."""
         if self.anchors is None:
             return box.sample(self.points, key, self.sampler)
         anchors = np.asarray(self.anchors, dtype=float)
@@ -363,10 +390,10 @@ class Interior:
 
 
 def at(**fixed: float) -> At:
-    """Where the named axes have these values: `at(t=0)`."""
+    """The points at which the named axes have these values: `at(t=0)`, `at(x=1, y=0)`."""
     return At(tuple((name, float(value)) for name, value in fixed.items()))
 
 
 def boundary(*names: str) -> Boundary:
-    """Both faces of the named axes: `boundary("x")`, `boundary("x", "y")`."""
+    """Both faces of each named axis: `boundary("x")`, `boundary("x", "y")`."""
     return Boundary(names)

@@ -1,18 +1,18 @@
-"""Reference solutions over a problem's evaluation grid, kept on disk.
+"""Reference solutions on a problem's evaluation grid, kept on disk.
 
-A reference that takes a solver is computed once and kept in the user's cache directory (CLPINN_CACHE overrides
-it). A file carries its SHA-256; one that does not match is rebuilt, not trusted. It is written beside its place
-and moved there, so two processes at once at worst do the work twice.
+A reference with a version is computed once and kept in the user's cache directory (CLPINN_CACHE overrides it). A file
+ends with its SHA-256; a file that does not match is computed again. Files are written atomically, so two processes at
+the same time do the work twice at worst.
 """
 
 import hashlib
 import inspect
 import io
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import jax
@@ -21,13 +21,14 @@ from jaxtyping import Float
 from platformdirs import user_cache_path
 
 from clpinn.errors import CacheError
+from clpinn.files import is_intact, write_checked
 from clpinn.formulation.domain import Box, Grid, Points
-from clpinn.formulation.problem import Problem, placed, reference_values
+from clpinn.formulation.geometry import placed
+from clpinn.formulation.pointwise import reference_values
+from clpinn.formulation.problem import Problem
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many are done, and how many there are."""
-
-_DIGEST = hashlib.sha256().digest_size
+"""Called with the name of the work, how many items are done, and how many there are."""
 
 
 def reference_at(
@@ -38,48 +39,43 @@ def reference_at(
     given |= dict(zip(problem.parameters, np.asarray(theta, dtype=float)))
     with jax.enable_x64(True):
         arguments = {name: given[name] for name in problem.parameters} | placed(problem, given)
-        found = reference_values(problem, arguments)
-        rows = [np.broadcast_to(np.asarray(found[name], dtype=float), len(points)) for name in problem.outputs]
+        solution = reference_values(problem, arguments)
+        rows = [np.broadcast_to(np.asarray(solution[name], dtype=float), len(points)) for name in problem.outputs]
     return np.stack(rows)
 
 
 def reference_table(problem: Problem, progress: Progress | None = None) -> Float[np.ndarray, "thetas outputs points"]:
-    """The reference at every candidate theta and evaluation point; from disk where the problem has a version."""
+    """The reference at every candidate theta and evaluation point; from disk if the problem has a version."""
     thetas, points = problem.candidates.points, problem.evaluation.points
-
-    def compute(table: np.ndarray) -> None:
-        for i, theta in enumerate(thetas):
-            table[i] = reference_at(problem, points, theta)
-            if progress:
-                progress("references", i + 1, len(thetas))
-
-    shape = (len(thetas), len(problem.outputs), len(points))
     table = kept_table(problem)
     if table is not None:
         return table
-    table = np.empty(shape)
-    compute(table)
+    table = np.empty((len(thetas), len(problem.outputs), len(points)))
+    for i, theta in enumerate(thetas):
+        table[i] = reference_at(problem, points, theta)
+        if progress:
+            progress("references", i + 1, len(thetas))
     if problem.reference_version is None:
         return table
     path = _path(problem)
     try:
         _write(path, table)
     except OSError as error:
-        warnings.warn(f"The reference could not be kept in {path.parent}: {error}. Going on.", stacklevel=2)
+        warnings.warn(f"The reference could not be kept in {path.parent}: {error}. It is used without.", stacklevel=2)
     return table
 
 
 def kept_table(problem: Problem) -> Float[np.ndarray, "thetas outputs points"] | None:
-    """The same table where it is on disk already, None otherwise."""
+    """The table of `reference_table` if it is on disk already, None otherwise."""
     if problem.reference_version is None:
         return None
     shape = (len(problem.candidates), len(problem.outputs), len(problem.evaluation))
     try:
         return _read(_path(problem), shape)
-    except OSError:  # not there, or not ours to read
+    except OSError:  # absent, or no permission to read
         return None
     except CacheError as error:
-        warnings.warn(f"{error} It is rebuilt.", stacklevel=3)
+        warnings.warn(f"{error} It is computed again.", stacklevel=3)
         return None
 
 
@@ -88,17 +84,18 @@ def _path(problem: Problem) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where references are kept."""
-    chosen = os.environ.get("CLPINN_CACHE")
-    return (Path(chosen) if chosen else user_cache_path("clpinn")) / "references"
+    """The folder of the kept references."""
+    override = os.environ.get("CLPINN_CACHE")
+    return (Path(override) if override else user_cache_path("clpinn")) / "references"
 
 
 def _name(problem: Problem) -> str:
-    """A file name that changes with the problem's class, version, boxes and grids."""
+    """A file name that changes with the class and its source, the version, the boxes and the grids."""
     kind = type(problem)
-    about = [kind.__module__, kind.__qualname__, problem.reference_version, problem.outputs]
-    digest = hashlib.sha256(repr([*about, problem.coordinates, problem.parameters]).encode())
-    with suppress(OSError, TypeError):  # two files may hold classes of one name
+    boxes = [problem.coordinates, problem.parameters]
+    identity = [kind.__module__, kind.__qualname__, problem.reference_version, problem.outputs, *boxes]
+    digest = hashlib.sha256(repr(identity).encode())
+    with suppress(OSError, TypeError):  # the source tells apart classes of the same name in two files
         digest.update(inspect.getsource(kind).encode())
     for grid in (problem.candidates, problem.evaluation):
         digest.update(_grid_bytes(grid))
@@ -110,18 +107,9 @@ def _grid_bytes(grid: Grid) -> bytes:
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """A table mapped from a file, once its checksum holds."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        digest, left = hashlib.sha256(), size - _DIGEST
-        while left > 0:
-            block = file.read(min(left, 1 << 20))
-            if not block:
-                break
-            digest.update(block)
-            left -= len(block)
-        if size <= _DIGEST or digest.digest() != file.read():
-            raise CacheError(f"The cached reference {path} is damaged.")
+    """A table mapped from a file, after its checksum has been verified."""
+    if not is_intact(path):
+        raise CacheError(f"The cached reference {path} is damaged.")
     table = np.load(path, mmap_mode="r", allow_pickle=False)
     if table.shape != shape or table.dtype != np.float64:
         raise CacheError(f"The cached reference {path} is not of this problem.")
@@ -129,40 +117,27 @@ def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _write(path: Path, table: np.ndarray) -> None:
-    """Write beside the place and move, so that a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         header, {"descr": table.dtype.str, "fortran_order": False, "shape": table.shape}
     )
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            digest = hashlib.sha256()
-            for part in (header.getvalue(), *(row.tobytes() for row in table)):
-                digest.update(part)
-                file.write(part)
-            file.write(digest.digest())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_checked(path, chain([header.getvalue()], (row.tobytes() for row in table)))
 
 
 def by_theta(
     solve: Callable[..., Callable[..., np.ndarray]], box: Box, coordinates: tuple, theta: tuple
 ) -> Float[np.ndarray, "..."]:
-    """Values of solve(*theta)(*coordinates) for arrays that broadcast: one solve for each different theta.
+    """Values of solve(*theta)(*coordinates) for arrays that broadcast, with one solve per distinct theta.
 
-    The coordinates must lie in the box: a solver's polynomials mean nothing outside.
+    The coordinates must lie in the box, because the polynomials of a solver are meaningless outside.
     """
     arrays = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (*coordinates, *theta)))
     flat = np.stack([array.ravel() for array in arrays], axis=1)
     axes = len(coordinates)
     box.check(flat[:, :axes], forbid=True)
-    different, row = np.unique(flat[:, axes:], axis=0, return_inverse=True)
-    found = np.empty(len(flat))
-    for i, values in enumerate(different):
+    distinct, row = np.unique(flat[:, axes:], axis=0, return_inverse=True)
+    solution = np.empty(len(flat))
+    for i, values in enumerate(distinct):
         rows = row.ravel() == i
-        found[rows] = solve(*values)(*flat[rows, :axes].T)
-    return found.reshape(arrays[0].shape)
+        solution[rows] = solve(*values)(*flat[rows, :axes].T)
+    return solution.reshape(arrays[0].shape)

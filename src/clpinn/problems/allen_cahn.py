@@ -15,13 +15,13 @@ from clpinn.problems.elements import eigenmodes, interpolation
 
 
 class AllenCahn(Problem):
-    """Two phases and the interfaces between them, of a width like sqrt(2 nu / rho)."""
+    """Two phases, separated by interfaces of width about sqrt(2 nu / rho)."""
 
     equation = "u_t = nu u_xx + rho (u - u³)"
     coordinates = Box(x=(-1, 1), t=(0, 1))
     parameters = Box(nu=log(0.001, 0.1), rho=(3.0, 5.0))
     outputs = ("u",)
-    # The paper counts 10082 points a task; as all conditions are hard, all of them carry the equation.
+    # The paper counts 10082 points per task. All conditions are hard here, so all points carry the equation.
     interior = Interior(10082)
     candidates = Grid(nu=[*(m * 10.0**e for e in (-3, -2) for m in range(1, 10)), 0.1], rho=np.linspace(3, 5, 5))
     evaluation = Grid(x=np.linspace(-1, 1, 201), t=np.linspace(0, 1, 101))
@@ -43,8 +43,8 @@ class AllenCahn(Problem):
 
 Floats = NDArray[np.float64]
 
-# Initial and boundary values are incompatible, as u_xx(1, 0) is not zero. This gives a layer of
-# the width sqrt(nu t): elements shrink towards x = 1, time segments towards t = 0.
+# Initial and boundary values are incompatible: u = -1 at x = 1 demands u_xx = 0 there, but the initial values have
+# another u_xx. This makes a layer of width sqrt(nu t), so elements shrink towards x = 1, time segments towards t = 0.
 _X_BREAKS = (*np.linspace(0.0, 0.75, 16), *(1.0 - 0.2 * 0.25 ** np.arange(8)), 1.0)
 _T_BREAKS = np.array([0.0, *(0.1 * 0.25 ** np.arange(13, 0, -1)), *np.linspace(0.1, 1.0, 10)])
 # Points evaluated at once.
@@ -53,10 +53,10 @@ _BLOCK = 4096
 
 @dataclass(frozen=True)
 class Solution:
-    """The solution as a polynomial on each time segment times element of [0, 1]; even in x.
+    """The solution, even in x: a polynomial on each product of a time segment and an element of [0, 1].
 
     x_breaks, t_breaks: ends of the elements and of the segments.
-    values: at the nodes, shape (segments, time degree + 1, elements, degree + 1).
+    values: values at the nodes, shape (segments, time degree + 1, elements, degree + 1).
     """
 
     x_breaks: Floats
@@ -86,10 +86,10 @@ class Solution:
 def solve(nu: float, rho: float, degree: int = 20, time_degree: int = 16) -> Solution:
     """Solution of u_t = nu u_xx + rho (u - u^3), u(x, 0) = x^2 cos(pi x), u(+-1, t) = -1.
 
-    For x in [-1, 1] and t in [0, 1]. A Galerkin method with polynomials of `degree` in x and
-    collocation with polynomials of `time_degree` in t.
+    For x in [-1, 1] and t in [0, 1]: a Galerkin method with polynomials of `degree` in x, and collocation with
+    polynomials of `time_degree` in t.
     """
-    # Modes with zero slope at x = 0, as u is even, and zero at x = 1, so that u + 1 is their sum.
+    # u is even, and u + 1 vanishes at x = 1. So u + 1 is a sum of modes with zero slope at x = 0 and zero value at 1.
     modes = eigenmodes(_X_BREAKS, degree, left_is_zero=False)
     x = modes.nodes
     curvature = (2.0 - (np.pi * x) ** 2) * np.cos(np.pi * x) - 4.0 * np.pi * x * np.sin(np.pi * x)
@@ -98,14 +98,14 @@ def solve(nu: float, rho: float, degree: int = 20, time_degree: int = 16) -> Sol
     _, slopes = _time_rule(time_degree)
     values = []
     for half in np.diff(_T_BREAKS) / 2.0:
-        # Collocation at all nodes but the first of the modes a: a'/eigenvalue + nu a = source.
+        # Collocation of a'/eigenvalue + nu a = source for the modes' coefficients a, at all nodes but the first.
         matrix = modes.inverse[:, None, None] * slopes[1:, 1:] + half * nu * np.eye(time_degree)
         inverse = np.linalg.inv(matrix)
         known = np.outer(modes.inverse * start, slopes[1:, 0])
         initial = modes.values @ start - 1.0
         u = np.tile(initial, (time_degree, 1))
-        # Picard iteration: the reaction is Lipschitz and the segment short, so that the iterates
-        # converge faster than geometrically. They stop changing at 1e-15.
+        # Picard iteration: the reaction is Lipschitz and the segment is short, so the iterates converge faster than
+        # geometrically. They stop changing at 1e-15.
         for _ in range(100):
             source = modes.project(half * rho * (u - u**3)).T - known
             coefficients = (inverse @ source[:, :, None])[:, :, 0]
@@ -113,7 +113,7 @@ def solve(nu: float, rho: float, degree: int = 20, time_degree: int = 16) -> Sol
             if np.abs(u - previous).max() <= 1e-13:
                 break
         else:
-            raise ArithmeticError(f"No convergence at nu = {nu:g}, rho = {rho:g}: far outside the problem's box?")
+            raise ArithmeticError(f"No convergence at nu = {nu:g}, rho = {rho:g}. Stay inside the problem's box.")
         values.append(np.vstack([initial, u]))
         start = coefficients[:, -1]
     shape = (len(values), time_degree + 1, modes.breaks.size - 1, degree + 1)
@@ -123,7 +123,7 @@ def solve(nu: float, rho: float, degree: int = 20, time_degree: int = 16) -> Sol
 def _time_rule(degree: int) -> tuple[NDArray, NDArray]:
     """Matrices from values at the Chebyshev-Lobatto nodes of [-1, 1], shape (degree + 1,) * 2.
 
-    The first gives Legendre coefficients, the second gives the slopes at the nodes.
+    The first matrix gives the Legendre coefficients, the second the slopes at the nodes.
     """
     nodes = -np.cos(np.pi * np.arange(degree + 1) / degree)
     to_coefficients = np.linalg.inv(legvander(nodes, degree))
@@ -131,5 +131,5 @@ def _time_rule(degree: int) -> tuple[NDArray, NDArray]:
     return to_coefficients, slopes
 
 
-# The solver's work for the thetas used last; one solution takes about a megabyte.
+# Solutions of the thetas used last. One solution takes about a megabyte.
 _solve_once = lru_cache(maxsize=16)(solve)

@@ -12,9 +12,9 @@ from clpinn.formulation.problem import Condition, Problem
 
 @dataclass(frozen=True)
 class Burgers(Problem):
-    """A sine wave that steepens into a layer at x = 0, the sharper the smaller nu.
+    """A sine wave that steepens into a layer at x = 0. The layer is sharper for smaller nu.
 
-    With `hard` the initial and boundary values hold exactly; otherwise they are soft conditions, as in the paper.
+    If `hard`, the initial and boundary values hold exactly. Otherwise they are soft conditions, as in the paper.
     """
 
     hard: bool = True
@@ -23,7 +23,7 @@ class Burgers(Problem):
     coordinates = Box(x=(-1, 1), t=(0, 1))
     parameters = Box(nu=log(0.01, 1.0))
     outputs = ("u",)
-    # 300 anchors where the layer forms; where exactly is ours, the paper only counts them.
+    # 300 anchors where the layer forms. The paper gives their number only; their coordinates are our choice.
     interior = Interior(5000, anchors=Grid(x=np.linspace(-0.05, 0.05, 20), t=np.linspace(0.3, 1, 15)).points)
     candidates = Grid(nu=np.linspace(0.01, 1, 100))
     evaluation = Grid(x=np.linspace(-1, 1, 200), t=np.linspace(0, 1, 100))
@@ -55,14 +55,14 @@ class Burgers(Problem):
 
 Floats = NDArray[np.float64]
 
-# Points of one block: small blocks stay in the cache, at most 10 MB with the temporaries.
+# Points evaluated at once. A block takes at most 10 MB with its temporaries, so it stays in the processor's cache.
 _BLOCK = 512
 
 
 def cole_hopf(x: ArrayLike, t: ArrayLike, nu: ArrayLike, step: float = 0.1) -> Floats:
     """Solution of u_t + u u_x = (nu/pi) u_xx on [-1, 1], u(x, 0) = -sin(pi x), u(+-1, t) = 0.
 
-    `x`, `t` and `nu` broadcast to the shape of the result. `step` is the step of the quadrature.
+    `x`, `t` and `nu` broadcast to the shape of the result. `step` is the spacing of the quadrature nodes.
     """
     x, t, nu = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (x, t, nu)))
     u = np.empty(x.size)
@@ -79,13 +79,13 @@ def _quadrature(x: Floats, t: Floats, nu: Floats, step: float) -> Floats:
     Cole (1951), Quart. Appl. Math. 9: u is the mean of -sin(pi (x - c s)), c^2 = 4 nu t / pi,
     under the weight exp(-s^2 - cos(pi (x - c s)) / (2 nu)).
     """
-    # The cosine outweighs s^2 by 1/nu at most, so the dropped weights are below exp(-40).
+    # The cosine terms of two nodes differ by 1/nu at most, so the weights left out are below exp(-40).
     reach = np.ceil(np.sqrt(40.0 + 1.0 / nu.min()) / step)
-    # The integrand is entire and decays: the trapezoidal rule converges exponentially
+    # The integrand is entire and decays, so the trapezoidal rule converges exponentially
     # (Trefethen and Weideman 2014, SIAM Review 56).
     s = step * np.arange(-reach, reach + 1.0)[:, None]
     angle = np.pi * x - np.sqrt(4.0 * np.pi * nu * t) * s
     exponent = np.cos(angle) / (-2.0 * nu) - s**2
-    # The largest weight is one, so that nothing overflows.
+    # Scaled so that the largest weight is one: nothing overflows.
     weight = np.exp(exponent - exponent.max(axis=0))
     return -(weight * np.sin(angle)).sum(axis=0) / weight.sum(axis=0)

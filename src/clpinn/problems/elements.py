@@ -17,7 +17,7 @@ class Modes:
 
     degree: degree of the polynomials on the elements.
     breaks: ends of the elements, shape (elements + 1,).
-    nodes, weights: Gauss rule with degree + 1 nodes an element, shape (q,).
+    nodes, weights: Gauss rule with degree + 1 nodes per element, shape (q,).
     inverse: inverse eigenvalues, shape (n,).
     values: modes at the nodes, shape (q, n).
     """
@@ -41,7 +41,7 @@ class Modes:
 
 
 def interpolation(x: Floats, breaks: Floats, degree: int) -> tuple[NDArray[np.intp], Floats]:
-    """Element of the points `x`, shape (m,), and weights of its Gauss nodes, (m, degree + 1)."""
+    """The element of each point in `x`, shape (m,), and the weights of its Gauss nodes, shape (m, degree + 1)."""
     element = np.searchsorted(breaks[1:-1], x, side="right")
     local = 2.0 * (x - breaks[element]) / np.diff(breaks)[element] - 1.0
     nodes, weights = leggauss(degree + 1)
@@ -52,18 +52,18 @@ def interpolation(x: Floats, breaks: Floats, degree: int) -> tuple[NDArray[np.in
 
 @lru_cache(maxsize=8)
 def eigenmodes(breaks: tuple[float, ...], degree: int, left_is_zero: bool) -> Modes:
-    """Modes of a degree on the elements between the `breaks`, zero at the right end.
+    """Modes with polynomials of `degree` on the elements between the `breaks`. They are zero at the right end.
 
-    At the left end they are zero or else, by the natural condition, have zero slope.
+    At the left end they are zero if `left_is_zero`. Otherwise their slope is zero there, by the natural condition.
     """
     edges = np.array(breaks)
     size, elements = np.diff(edges), edges.size - 1
     gauss, gauss_weights = leggauss(degree + 1)
     nodes = (edges[:-1, None] + size[:, None] * (gauss + 1.0) / 2.0).ravel()
     weights = (size[:, None] * gauss_weights / 2.0).ravel()
-    # The slopes of the basis are the orthonormal Legendre polynomials of each element. Then the
-    # stiffness matrix is the identity, and the mass matrix has the inverse eigenvalues of the
-    # operator. It is bounded, so that rounding does no harm however small the elements are.
+    # The slopes of the basis are the orthonormal Legendre polynomials of each element. Then the stiffness matrix is the
+    # identity, and the eigenvalues of the mass matrix are the inverse eigenvalues of the operator. The mass matrix is
+    # bounded, so rounding does no harm however small the elements are.
     legendre = legvander(gauss, degree)
     bubbles = (legendre[:, 2:] - legendre[:, :-2]) / np.sqrt(8.0 * np.arange(1, degree) + 4.0)
     basis = np.zeros((elements, degree + 1, elements, degree))

@@ -35,7 +35,7 @@ class Kovasznay(Problem):
     coordinates = Box(x=(-0.5, 1.0), y=(-0.5, 1.5))
     parameters = Box(Re=(5.0, 500.0))
     outputs = ("u", "v", "p")
-    # The paper gives 3474 points a task without their split; this one is ours.
+    # The paper gives 3474 points per task in all. How they are divided is our choice.
     interior = Interior(2674)
     conditions = (
         Condition("velocity", _velocity, on=boundary("x", "y"), points=600),

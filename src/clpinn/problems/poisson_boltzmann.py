@@ -13,13 +13,13 @@ from clpinn.problems.elements import Modes, eigenmodes
 
 
 class PoissonBoltzmann(Problem):
-    """A screened potential under an oscillating source."""
+    """A screened potential with an oscillating source."""
 
     equation = "-Δu + k² u = A (mu1² + x² + mu2² + y²) sin(mu1 π x) sin(mu2 π y)"
     coordinates = Box(x=(-1, 1), y=(-1, 1))
     parameters = Box(mu1=(1.0, 2.0), mu2=(3.0, 4.0), k=(5.0, 10.0), A=(5.0, 15.0))
     outputs = ("u",)
-    # 5041 = 71 × 71 points a task: we read the paper's count as a regular grid.
+    # The paper counts 5041 points per task. 5041 = 71 × 71, so we take a regular grid.
     interior = Interior(5041, sampler="grid")
     candidates = parameters.grid(mu1=6, mu2=6, k=6, A=6)
     evaluation = coordinates.grid(x=100, y=100)
@@ -41,8 +41,8 @@ class PoissonBoltzmann(Problem):
 Floats = NDArray[np.float64]
 
 BOUNDARY_VALUE = 0.2
-# The solution is like r^2 log r at the corners: elements that shrink towards the ends bring back
-# exponential convergence (Schwab 1998, p- and hp-Finite Element Methods).
+# The solution behaves like r^2 log r at the corners. Elements that shrink towards the ends restore exponential
+# convergence (Schwab 1998, p- and hp-Finite Element Methods).
 _BREAKS = (0.0, *(1.0 - 0.5 * 0.25 ** np.arange(7)), 1.0)
 # Points evaluated at once.
 _BLOCK = 1024
@@ -65,7 +65,7 @@ class Solution:
         x, y = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (x, y)))
         across, column = np.unique(x, return_inverse=True)
         up, row = np.unique(y, return_inverse=True)
-        if across.size * up.size <= 4 * x.size:  # points of a grid: far cheaper as such
+        if across.size * up.size <= 4 * x.size:  # the points form a grid, which is far cheaper
             return self.on_grid(across, up)[column, row].reshape(x.shape)
         u = np.empty(x.size)
         for start in range(0, x.size, _BLOCK):
@@ -84,9 +84,8 @@ class Solution:
 def solve(mu1: float, mu2: float, k: float, A: float, degree: int = 20) -> Solution:
     """Solution of -(u_xx + u_yy) + k^2 u = f on [-1, 1]^2 with u = 0.2 on the boundary.
 
-    f = A (mu1^2 + x^2 + mu2^2 + y^2) sin(mu1 pi x) sin(mu2 pi y). A Galerkin method with
-    polynomials of `degree` on the elements, solved by diagonalisation (Lynch et al. 1964,
-    Numer. Math. 6).
+    f = A (mu1^2 + x^2 + mu2^2 + y^2) sin(mu1 pi x) sin(mu2 pi y). A Galerkin method with polynomials of `degree` on
+    the elements, solved by diagonalisation (Lynch et al. 1964, Numer. Math. 6).
     """
     even, odd = _modes(degree)
 
@@ -108,7 +107,7 @@ def _divide(source: Floats, modes: Modes, k: float) -> Floats:
 
 
 def _modes(degree: int) -> tuple[Modes, Modes]:
-    """Even and odd modes, given by their right halves."""
+    """Even and odd modes, as functions on [0, 1]."""
     return eigenmodes(_BREAKS, degree, False), eigenmodes(_BREAKS, degree, True)
 
 

@@ -1,4 +1,4 @@
-"""A Schaffer-like function, fitted over a parameter: no PDE, the residual is u minus the function."""
+"""A Schaffer-like function of two coordinates and a parameter. No PDE: the residual is u minus the function."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +8,7 @@ from clpinn.formulation.problem import Problem
 
 
 class Schaffer(Problem):
-    """A multimodal function whose oscillations are damped by a."""
+    """A function with many extrema, damped more for larger a."""
 
     equation = "u = (sin(x² + y²) - 0.5) / (1 + a (x² + y²))²"
     coordinates = Box(x=(-5, 5), y=(-5, 5))

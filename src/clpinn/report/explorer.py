@@ -10,7 +10,8 @@ import numpy as np
 from clpinn.exports.translate import javascript, program_of
 from clpinn.exports.translate.javascript import script_json
 from clpinn.formulation.domain import Axis, Grid
-from clpinn.formulation.problem import Problem, placed
+from clpinn.formulation.geometry import placed
+from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import kept_table, reference_at
 from clpinn.surrogate.surrogate import Surrogate
 

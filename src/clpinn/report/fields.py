@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clpinn.formulation.domain import Points
-from clpinn.formulation.problem import Problem, placed
+from clpinn.formulation.geometry import placed
+from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at
 from clpinn.report.reader import Run
 from clpinn.report.style import BLUE, COLOURS, ERRORS, VALUES, at, canvas, label, save, styled

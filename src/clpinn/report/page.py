@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from clpinn import protocol
 from clpinn.errors import ClpinnError
-from clpinn.exports.export import replacing
 from clpinn.exports.translate import TranslationError
+from clpinn.files import write_text
 from clpinn.formulation.references import Progress
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons
@@ -75,7 +75,7 @@ def write_page(runs: list[Run], path: Path, progress: Progress | None = None) ->
     if not runs:
         raise ClpinnError("A report needs at least one run, but got none. Give the directory of a run.")
     text = page(runs, progress)
-    replacing(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_text(path, text)
 
 
 def page(runs: list[Run], progress: Progress | None = None) -> str:

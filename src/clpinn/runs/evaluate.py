@@ -15,8 +15,12 @@ from jaxtyping import Array, Float
 
 from clpinn.errors import ClpinnError
 from clpinn.formulation.domain import Points
-from clpinn.formulation.problem import Identity, Network, Problem, checked_thetas, residuals, validate, values
+from clpinn.formulation.identity import Identity
+from clpinn.formulation.pointwise import Network, residuals, values
+from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at, reference_table
+from clpinn.formulation.thetas import checked_thetas
+from clpinn.formulation.validation import validate
 from clpinn.networks import precision
 from clpinn.surrogate.surrogate import Surrogate
 

@@ -30,20 +30,23 @@ import jax
 import numpy as np
 
 from clpinn.errors import ClpinnError, Outcome, RunError
-from clpinn.exports.export import replacing
+from clpinn.files import write_text
 from clpinn.formulation.domain import Points
-from clpinn.formulation.problem import Problem, failed, theta_features, validate
+from clpinn.formulation.pointwise import theta_features
+from clpinn.formulation.problem import Problem, describe
 from clpinn.formulation.references import Progress, reference_at
+from clpinn.formulation.thetas import coverage_hole
+from clpinn.formulation.validation import user_error, validate
 from clpinn.networks import MetaPINN
 from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.runs.evaluate import Metrics, evaluate
-from clpinn.surrogate.surrogate import Surrogate, describe, load
+from clpinn.surrogate.surrogate import Surrogate, load
 from clpinn.training import checkpoint
 from clpinn.training.optimizers import Step
 from clpinn.training.selection import Uniform
 from clpinn.training.settings import Settings, from_dict, natural, to_dict
 from clpinn.training.state import Callbacks, State
-from clpinn.training.tasks import TaskPool, coverage_hole
+from clpinn.training.tasks import TaskPool
 from clpinn.training.trainer import DONE, Trainer
 
 BOUNDS = ("steps", "seconds", "until")
@@ -148,7 +151,7 @@ def run(
         with _locked(folder), _stop_signals() as stopped:
             if started:  # the bounds may be new
                 config = read_config(folder) | {"settings": to_dict(settings)}
-                _write(folder / "config.json", json.dumps(config, indent=2))
+                write_text(folder / "config.json", json.dumps(config, indent=2))
             else:
                 _write_config(folder, problem, settings, name)
             if settings.network.kind == "metapinn":
@@ -165,7 +168,7 @@ def _check_reference(problem: Problem) -> None:
     except ClpinnError:
         raise
     except Exception as error:
-        raise failed("reference", error) from error
+        raise user_error("reference", error) from error
 
 
 def _train(
@@ -235,7 +238,7 @@ def _finished(trainer: Trainer, state: State, metrics: dict[str, Any], found: Me
     _write_errors(folder / "errors.csv", found)
     surrogate = Surrogate(trainer.problem, state.network, record=_record(folder, state, metrics))
     surrogate.save(folder / "model.clpinn")
-    _write(folder / "metrics.json", json.dumps(metrics, indent=2))
+    write_text(folder / "metrics.json", json.dumps(metrics, indent=2))
     return Result(surrogate, metrics, folder)
 
 
@@ -388,7 +391,7 @@ def _write_config(folder: Path, problem: Problem, settings: Settings, name: str 
         "versions": {"python": platform.python_version()} | {library: version(library) for library in LIBRARIES},
         "devices": [str(device) for device in jax.devices()],
     }
-    _write(folder / "config.json", json.dumps(config, indent=2))
+    write_text(folder / "config.json", json.dumps(config, indent=2))
 
 
 def _same_run(folder: Path, problem: Problem, name: str | None, settings: Settings) -> Settings:
@@ -548,10 +551,6 @@ def _append(path: Path, row: dict[str, Any]) -> None:
         file.write(json.dumps(plain(row)) + "\n")
 
 
-def _write(path: Path, text: str) -> None:
-    replacing(path, lambda temporary: temporary.write_text(text))
-
-
 def _cut(path: Path, step: int) -> None:
     """Drop what was logged after a step, or half written: it will be written again."""
     if not path.exists():
@@ -563,7 +562,7 @@ def _cut(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except (json.JSONDecodeError, KeyError):
             break
-    _write(path, "".join(kept))
+    write_text(path, "".join(kept))
 
 
 def _write_errors(path: Path, found: Metrics) -> None:

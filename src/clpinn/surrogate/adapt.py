@@ -23,7 +23,10 @@ from jaxtyping import Array, Bool, Float
 from clpinn.calculus.jets import Jet, tanh
 from clpinn.errors import ProblemError
 from clpinn.formulation.domain import Points
-from clpinn.formulation.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
+from clpinn.formulation.identity import Identity
+from clpinn.formulation.pointwise import theta_features, values
+from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.thetas import checked_thetas
 from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architecture, precision
 from clpinn.training.batches import RowSource, TaskMix, row_source
 from clpinn.training.rows import Batch, Rows, with_derivatives

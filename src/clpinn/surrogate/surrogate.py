@@ -31,17 +31,12 @@ from numpy.typing import ArrayLike
 
 from clpinn.errors import DomainError, SurrogateError, warn_outside
 from clpinn.formulation.domain import Grid, Points
-from clpinn.formulation.problem import (
-    Identity,
-    Problem,
-    box_point,
-    box_points,
-    named_derivatives,
-    placed,
-    validate,
-    values,
-)
+from clpinn.formulation.geometry import box_point, box_points, placed
+from clpinn.formulation.identity import Identity
+from clpinn.formulation.pointwise import named_derivatives, values
+from clpinn.formulation.problem import Problem, describe
 from clpinn.formulation.references import Progress
+from clpinn.formulation.validation import validate
 from clpinn.networks import Architecture, StandardPINN, architecture, make, precision
 from clpinn.problems import BENCHMARKS
 from clpinn.surrogate.adapt import TOGETHER, Heads, Optimizer, WayName, adapt
@@ -500,15 +495,3 @@ def _outer(grid: Mapping[str, np.ndarray], shown: list[str]) -> dict[str, np.nda
 def _unfit(axes: tuple[str, ...], missing: list[str], unknown: list[str]) -> DomainError:
     parts = [f"{', '.join(missing)} is missing"] * bool(missing) + [f"there is no {', '.join(unknown)}"] * bool(unknown)
     return DomainError(f"A value is needed for each of {', '.join(axes)}, but {' and '.join(parts)}.")
-
-
-def describe(problem: Problem) -> dict[str, Any]:
-    """What tells a problem from another, in plain values."""
-    options = {key: value for key, value in vars(problem).items() if isinstance(value, bool | int | float | str)}
-    return {
-        "class": type(problem).__name__,
-        "options": options,
-        "coordinates": repr(problem.coordinates),
-        "parameters": repr(problem.parameters),
-        "outputs": list(problem.outputs),
-    }

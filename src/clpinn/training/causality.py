@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from clpinn.formulation.domain import At, Boundary, Points
-from clpinn.formulation.problem import Condition, Problem, values
+from clpinn.formulation.pointwise import values
+from clpinn.formulation.problem import Condition, Problem
 from clpinn.training.residuals import constant_network
 
 PointWeights = Callable[[Points], Float[np.ndarray, " points"]]

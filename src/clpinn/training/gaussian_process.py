@@ -8,7 +8,8 @@ from jaxtyping import Float
 from scipy.linalg import cholesky, solve_triangular
 from scipy.spatial.distance import cdist
 
-from clpinn.training.tasks import Losses, Theta, Thetas
+from clpinn.formulation.thetas import Theta, Thetas
+from clpinn.training.tasks import Losses
 
 NOISE = 1e-6
 """Variance of the observation noise, relative to that of the scores. It also keeps the Cholesky factor stable."""

@@ -14,16 +14,10 @@ from jaxtyping import Array, Float
 
 from clpinn.calculus.jets import Jet, linear
 from clpinn.formulation.domain import Points, generator
-from clpinn.formulation.problem import (
-    Condition,
-    Data,
-    Identity,
-    Problem,
-    condition_residuals,
-    data_points,
-    residuals,
-    values,
-)
+from clpinn.formulation.geometry import data_points
+from clpinn.formulation.identity import Identity
+from clpinn.formulation.pointwise import condition_residuals, residuals, values
+from clpinn.formulation.problem import Condition, Data, Problem
 
 Residuals = Callable[[Any, Array, Array], dict[str, Array]]
 """(network, point, theta) -> residuals by name."""

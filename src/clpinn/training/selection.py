@@ -15,8 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from clpinn.errors import ProblemError
 from clpinn.formulation.domain import Box
+from clpinn.formulation.thetas import Theta, Thetas, nearest_distance, to_unit
 from clpinn.training.gaussian_process import Posterior, length_scales, maximise_ucb, normalised
-from clpinn.training.tasks import Losses, TaskPool, Theta, Thetas, nearest_distance, to_unit
+from clpinn.training.tasks import Losses, TaskPool
 
 Query = Callable[[Thetas], np.ndarray]
 Prior = Callable[[Thetas], np.ndarray]

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.spatial.distance import cdist
 
 from clpinn.errors import ProblemError
-from clpinn.formulation.domain import Box
+from clpinn.formulation.thetas import Theta, Thetas
 
-Theta = Float[np.ndarray, " parameters"]
-Thetas = Float[np.ndarray, "tasks parameters"]
 Losses = Float[np.ndarray, " tasks"]
 
 
@@ -183,25 +180,3 @@ def _worst_where_nan(losses: np.ndarray, count: int, name: str) -> np.ndarray:
     if losses.shape != (count,):
         raise ProblemError(f"Expected one loss for each of the {count} {name} tasks, but got the shape {losses.shape}.")
     return np.where(np.isnan(losses), np.inf, losses)
-
-
-# Distances between tasks ------------------------------------------------------------------------------------
-
-
-def to_unit(thetas: Thetas, box: Box) -> Thetas:
-    """Thetas in the unit cube, each axis on its scale; Euclidean distances between these are normalised."""
-    thetas = np.asarray(thetas, dtype=float)
-    unit = np.zeros(thetas.shape)
-    for column, axis in enumerate(box.axes):
-        unit[:, column] = axis.to_unit(thetas[:, column])
-    return unit
-
-
-def nearest_distance(thetas: Thetas, others: Thetas, box: Box) -> Float[np.ndarray, " tasks"]:
-    """Normalised distance from each theta to the nearest of the others; infinite if there are none."""
-    return cdist(to_unit(thetas, box), to_unit(others, box)).min(axis=1, initial=np.inf)
-
-
-def coverage_hole(candidates: Thetas, trained: Thetas, box: Box) -> float:
-    """The largest normalised distance from any candidate to its nearest trained task."""
-    return float(nearest_distance(candidates, trained, box).max())

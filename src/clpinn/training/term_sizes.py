@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from clpinn.formulation.domain import Box, Points
-from clpinn.formulation.problem import Condition, Data, magnitudes, values
+from clpinn.formulation.pointwise import residual_sizes, values
+from clpinn.formulation.problem import Condition, Data
 from clpinn.training.causality import PointWeights, equal_weights
 from clpinn.training.residuals import Terms
 
@@ -171,7 +172,7 @@ def _size_functions(terms: Terms) -> dict[str, SizeFunction]:
         return size
 
     def of_equation(condition: Condition | None) -> SizeFunction:
-        return lambda network, x, theta: magnitudes(problem, condition, network, x, theta)
+        return lambda network, x, theta: residual_sizes(problem, condition, network, x, theta)
 
     functions = {name: of_equation(terms.conditions.get(name)) for name in terms.residuals if name not in terms.data}
     return functions | {data.name: of_data(data) for data in terms.data.values()}

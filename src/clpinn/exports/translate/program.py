@@ -16,7 +16,8 @@ from jax.extend import core
 from jaxtyping import Float, Int
 
 from clpinn.errors import TranslationError
-from clpinn.formulation.problem import placed, values
+from clpinn.formulation.geometry import placed
+from clpinn.formulation.pointwise import values
 from clpinn.networks import precision
 
 if TYPE_CHECKING:

@@ -1,0 +1,65 @@
+"""Files that a reader sees complete or not at all, and files that end with their own checksum."""
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+DIGEST_SIZE = hashlib.sha256().digest_size
+_BLOCK = 1 << 20
+
+
+def replacing(path: Path, write: Callable[[Path], Any]) -> None:
+    """Call `write` with a temporary path in the same folder, then move that file to `path`.
+
+    A reader of `path` sees the old file or the new one, never half of one. The folder is made if it does not exist.
+    The temporary path keeps the ending of `path`, because some writers choose the format by it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.stem}.{os.getpid()}-{threading.get_ident()}.temporary{path.suffix}")
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8, atomically."""
+    replacing(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2))
+
+
+def write_checked(path: Path, parts: Iterable[bytes]) -> None:
+    """Write the parts one after the other, then the SHA-256 of them all, atomically."""
+
+    def write(temporary: Path) -> None:
+        digest = hashlib.sha256()
+        with temporary.open("wb") as file:
+            for part in parts:
+                digest.update(part)
+                file.write(part)
+            file.write(digest.digest())
+
+    replacing(path, write)
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a file of `write_checked` still has the content that its checksum was computed from."""
+    content_size = path.stat().st_size - DIGEST_SIZE
+    if content_size <= 0:
+        return False
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        remaining = content_size
+        while remaining > 0 and (block := file.read(min(remaining, _BLOCK))):
+            digest.update(block)
+            remaining -= len(block)
+        return digest.digest() == file.read()

@@ -1,0 +1,94 @@
+"""Thetas: their shape, sameness, distances, and text form.
+
+Several thetas are an array of shape (thetas, parameters), with columns in the order of the parameter box.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
+
+from clpinn.errors import ClpinnError, ProblemError
+from clpinn.formulation.domain import Box, Points
+from clpinn.formulation.problem import Problem
+
+Theta = Float[np.ndarray, " parameters"]
+Thetas = Float[np.ndarray, "thetas parameters"]
+
+
+def checked_thetas(problem: Problem, thetas: ArrayLike, forbid_outside: bool = False) -> Points:
+    """Thetas as an array of shape (thetas, parameters). One outside the box gives a warning, or an error on request."""
+    rows = np.atleast_2d(np.asarray(thetas, dtype=float))
+    if rows.shape[1] != len(problem.parameters):
+        raise ProblemError(
+            f"Thetas need {len(problem.parameters)} columns ({', '.join(problem.parameters)}), but got the shape "
+            f"{rows.shape}."
+        )
+    problem.parameters.check(rows, forbid_outside)
+    return rows
+
+
+def is_among(thetas: Thetas, others: Thetas) -> Bool[np.ndarray, " thetas"]:
+    """For each theta, whether exactly the same values are a row of `others`."""
+    thetas, others = np.asarray(thetas, dtype=float), np.asarray(others, dtype=float)
+    return (thetas[:, None, :] == others[None, :, :]).all(axis=-1).any(axis=1)
+
+
+# Distances --------------------------------------------------------------------------------------------------
+
+
+def to_unit(thetas: Thetas, box: Box) -> Thetas:
+    """Thetas in the unit cube, each axis on its scale. Euclidean distances in the cube are called normalised."""
+    thetas = np.asarray(thetas, dtype=float)
+    unit = np.zeros(thetas.shape)
+    for column, axis in enumerate(box.axes):
+        unit[:, column] = axis.to_unit(thetas[:, column])
+    return unit
+
+
+def nearest_distance(thetas: Thetas, others: Thetas, box: Box) -> Float[np.ndarray, " thetas"]:
+    """Normalised distance from each theta to the nearest of the others; infinite if there are none."""
+    return cdist(to_unit(thetas, box), to_unit(others, box)).min(axis=1, initial=np.inf)
+
+
+def coverage_hole(candidates: Thetas, trained: Thetas, box: Box) -> float:
+    """The largest normalised distance from any candidate to its nearest trained theta."""
+    return float(nearest_distance(candidates, trained, box).max())
+
+
+# Text -------------------------------------------------------------------------------------------------------
+
+
+def theta_text(names: Iterable[str], theta: Iterable[float]) -> str:
+    """A theta for people: "nu = 0.03, rho = 4"."""
+    return ", ".join(f"{name} = {value:g}" for name, value in zip(names, theta, strict=True))
+
+
+def parse_values(words: list[str]) -> dict[str, Float[np.ndarray, " values"]]:
+    """Rows of values by name, from words such as "nu=0.01,0.02" and "rho=4"."""
+    values: dict[str, np.ndarray] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        try:
+            values[name] = np.array([float(number) for number in text.split(",")])
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ClpinnError(f"A theta is given as name=value, such as nu=0.0113, but got {word!r}.")
+    return values
+
+
+def parse_thetas(box: Box, words: list[str]) -> Thetas:
+    """Thetas of shape (thetas, parameters), from words such as "nu=0.01,0.02" and "rho=4".
+
+    Each parameter has the same number of values, or a single one that holds for all thetas.
+    """
+    values = parse_values(words)
+    box.require(values, complete=True)
+    try:
+        return np.stack(np.broadcast_arrays(*(values[name] for name in box)), axis=1)
+    except ValueError:
+        counts = ", ".join(f"{len(row)} of {name}" for name, row in values.items())
+        raise ClpinnError(f"Give as many values of each parameter, or a single one, but got {counts}.") from None

@@ -1,0 +1,181 @@
+"""What is wrong with a problem, said before anything is trained."""
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from clpinn.calculus import jets
+from clpinn.calculus.jets import Jet
+from clpinn.calculus.names import parse_name
+from clpinn.errors import ClpinnError, ProblemError
+from clpinn.formulation.domain import At, Boundary, Box, Grid, Interior
+from clpinn.formulation.geometry import data_points
+from clpinn.formulation.pointwise import condition_residuals, residuals
+from clpinn.formulation.problem import Condition, Data, Problem, task_prior
+
+LIBRARY = str(Path(__file__).parent.parent)
+"""The folder of clpinn: frames of a traceback in it are not the user's."""
+
+
+def validate(problem: Problem) -> None:
+    """Raise a ProblemError that says what is wrong, if anything is. The equation is traced, not computed."""
+    if not isinstance(problem, Problem):
+        given = f"the class {problem.__name__}" if isinstance(problem, type) else repr(problem)
+        raise ProblemError(f"Expected an instance of clpinn.Problem, but got {given}.")
+    _check_names(problem)
+    _check_grids(problem)
+    _check_points(problem)
+    _check_residuals(problem)
+    _check_prior(problem)
+
+
+def _check_names(problem: Problem) -> None:
+    """Boxes and outputs are there, and each name is used once."""
+    kind = type(problem).__name__
+    for name in ("coordinates", "residual"):
+        if not hasattr(problem, name):
+            raise ProblemError(f"{kind} has no {name}. A problem needs coordinates, outputs and a residual.")
+    for name in ("coordinates", "parameters"):
+        if not isinstance(getattr(problem, name), Box):
+            raise ProblemError(f"{kind}.{name} must be a clpinn.Box, but is {getattr(problem, name)!r}.")
+    if len(problem.coordinates) == 0:
+        raise ProblemError(f"{kind}.coordinates has no axes. Give at least one, e.g. Box(x=(0, 1)).")
+    outputs = problem.outputs
+    if not isinstance(outputs, tuple) or not outputs or not all(isinstance(name, str) for name in outputs):
+        raise ProblemError(f'{kind}.outputs must be a tuple of names such as ("u",), but is {outputs!r}.')
+    names = [*problem.axes, *outputs]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ProblemError(
+            f"{kind} uses the name {', '.join(repeated)} twice. Give every axis and output its own name."
+        )
+    unknown = [name for name in problem.units if name not in names]
+    if unknown:
+        raise ProblemError(f"{kind}.units names {', '.join(unknown)}, but there is only {', '.join(names)}.")
+    for name in outputs:
+        if name.startswith("_") or _reads_as_derivative(name, problem):
+            raise ProblemError(
+                f"{kind} has an output called {name!r}, which reads as a derivative or cannot be asked for. Rename it."
+            )
+
+
+def _reads_as_derivative(name: str, problem: Problem) -> bool:
+    others = tuple(output for output in problem.outputs if output != name)
+    try:
+        parse_name(name, others, problem.axes)
+    except (ProblemError, IndexError):
+        return False
+    return True
+
+
+def _check_grids(problem: Problem) -> None:
+    kind = type(problem).__name__
+    for name, box in (("candidates", problem.parameters), ("evaluation", problem.coordinates)):
+        grid = getattr(problem, name)
+        if not isinstance(grid, Grid):
+            raise ProblemError(f"{kind}.{name} must be a clpinn.Grid, but is {type(grid).__name__}.")
+        box.require(grid.values, complete=True)
+        if tuple(grid.values) != box.names:
+            raise ProblemError(f"{kind}.{name} must name its axes in the order of the box: {', '.join(box)}.")
+
+
+def _check_points(problem: Problem) -> None:
+    """The conditions are a tuple, and points can be drawn in the interior."""
+    kind = type(problem).__name__
+    if not isinstance(problem.conditions, tuple) or not all(
+        isinstance(condition, Condition | Data) for condition in problem.conditions
+    ):
+        raise ProblemError(
+            f"{kind}.conditions must be a tuple of clpinn.Condition and clpinn.Data, but is {problem.conditions!r}. "
+            "A tuple of one needs a comma: (cl.Condition(...),)."
+        )
+    if not isinstance(problem.interior, Interior):
+        raise ProblemError(f"{kind}.interior must be a clpinn.Interior(points), but is {problem.interior!r}.")
+    _require_whole(f"{kind}.interior", problem.interior.points)
+    problem.interior.sample(problem.coordinates, jax.random.key(0))
+
+
+def _check_residuals(problem: Problem) -> None:
+    """The equation and every condition can be traced with a linear network; data fits the problem."""
+    kind = type(problem).__name__
+    x, theta = jnp.zeros(len(problem.coordinates)), jnp.zeros(len(problem.parameters))
+    inputs = problem.coordinates.feature_count + problem.parameters.feature_count
+    weight, bias = jnp.zeros((inputs, len(problem.outputs))), jnp.zeros(len(problem.outputs))
+
+    def network(coordinates: Jet, parameters: Jet) -> Jet:
+        return jets.linear(jets.concatenate([coordinates, parameters]), weight, bias)
+
+    _trace(lambda: residuals(problem, network, x, theta), "residual")
+    names = ["interior"]
+    for condition in problem.conditions:
+        if condition.name in names:
+            raise ProblemError(
+                f"{kind} has two conditions called {condition.name!r}, or one with the name of the equation's own "
+                "points, interior. Rename one."
+            )
+        names.append(condition.name)
+        if not condition.weight > 0:
+            raise ProblemError(f"Condition {condition.name!r} needs a weight above zero, but got {condition.weight}.")
+        if isinstance(condition, Data):
+            data_points(problem, condition)
+            continue
+        label = f"condition {condition.name!r}"
+        if not isinstance(condition.on, At | Boundary):
+            raise ProblemError(
+                f"Condition {condition.name!r} holds on clpinn.at(t=0), clpinn.boundary('x') and the like, but got "
+                f"on={condition.on!r}."
+            )
+        _require_whole(f"Condition {condition.name!r}", condition.points)
+        _trace(lambda c=condition: condition_residuals(problem, c, network, x, theta), label)
+        condition.sample(problem.coordinates, jax.random.key(0))
+
+
+def _check_prior(problem: Problem) -> None:
+    for corner in problem.parameters.corners():
+        prior = task_prior(problem, corner)
+        if not (np.isfinite(prior) and prior > 0):
+            raise ProblemError(
+                f"{type(problem).__name__}.prior must be positive, but is {prior} at "
+                f"{dict(zip(problem.parameters, corner))}."
+            )
+
+
+def _require_whole(label: str, points: Any) -> None:
+    if not isinstance(points, int | np.integer):
+        raise ProblemError(f"{label} needs a whole number of points, such as 1000, but got {points!r}.")
+
+
+# What a user's function raised ------------------------------------------------------------------------------
+
+ADVICE: tuple[tuple[type[Exception], str], ...] = (
+    (jax.errors.TracerArrayConversionError, "Use jax.numpy (jnp) in place of numpy there."),
+    (jax.errors.TracerBoolConversionError, "Use jnp.where in place of if there."),
+    (jax.errors.ConcretizationTypeError, "Use jax.numpy (jnp) and no float() or int() there."),
+)
+
+
+def _trace(function: Callable[[], Any], label: str) -> None:
+    """Trace a user's function abstractly. Its exceptions become a ProblemError with the place."""
+    try:
+        jax.eval_shape(function)
+    except ClpinnError:
+        raise
+    except Exception as error:
+        raise user_error(f"{label} (or constrain, or place)", error) from error
+
+
+def user_error(label: str, error: Exception) -> ProblemError:
+    """The exception of a user's function as a ProblemError: with its line and, for a known mistake, advice."""
+    text = str(error).strip().split("\n")[0]
+    lines = [
+        f" ({frame.filename}, line {frame.lineno})"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "site-packages" not in frame.filename and not frame.filename.startswith((LIBRARY, "<"))
+    ]
+    advice = next((f" {advice}" for kind, advice in ADVICE if isinstance(error, kind)), "")
+    return ProblemError(f"{label} failed: {type(error).__name__}: {text}{''.join(lines[-1:])}{advice}")

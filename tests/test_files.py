@@ -1,0 +1,48 @@
+"""Files are written as a whole or not at all, and damage is noticed."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from clpinn.files import is_intact, replacing, write_checked, write_json, write_text
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "new folder" / "log.txt"
+    write_text(path, "old ν")
+    assert path.read_bytes() == "old ν".encode()
+
+    def write(temporary):
+        assert temporary.parent == path.parent and temporary.suffix == ".txt"
+        temporary.write_text("half")
+        assert path.read_text(encoding="utf-8") == "old ν"
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        replacing(path, write)
+    assert path.read_text(encoding="utf-8") == "old ν" and list(path.parent.iterdir()) == [path]
+
+
+def test_threads_do_not_share_a_temporary_file(tmp_path):
+    path = tmp_path / "shared.txt"
+    texts = [str(i) * 200_000 for i in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda text: write_text(path, text), texts))
+    assert path.read_text() in texts and list(tmp_path.iterdir()) == [path]
+
+
+def test_json(tmp_path):
+    write_json(tmp_path / "a.json", {"nu": [0.5, None]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"nu": [0.5, None]}
+
+
+def test_checksum_notices_every_kind_of_damage(tmp_path):
+    path = tmp_path / "table.bin"
+    write_checked(path, (part for part in (b"head", b"x" * 3_000_000)))
+    content = path.read_bytes()
+    assert is_intact(path) and content[:-32] == b"head" + b"x" * 3_000_000
+    flipped = content[:100] + bytes([content[100] ^ 1]) + content[101:]
+    for damaged in (b"", content[:20], content[:-1], content + b"x", flipped, content[-32:]):
+        path.write_bytes(damaged)
+        assert not is_intact(path)
