@@ -26,7 +26,8 @@ import numpy as np
 from pages import show
 
 import clpinn as cl
-from clpinn.networks import count, make
+from clpinn.networks.architecture import count
+from clpinn.networks.make import make
 from clpinn.problems import load_problem
 from clpinn.runs.run import load_surrogate
 from clpinn.training.settings import paper

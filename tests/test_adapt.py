@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.networks import FNN, KINDS, ParamFNN, build, count, make
+from clpinn.networks.architecture import Architecture, count
+from clpinn.networks.make import make
 from clpinn.surrogate.adapt import WAYS, Adapted, Head, Heads, adapt, free_memory
 
 KEY = jax.random.key(0)
@@ -52,18 +53,18 @@ def heads(trained):
     ("problem", "width", "outputs"), [("burgers", 50, 1301), ("allen_cahn", 50, 1301), ("kovasznay", 50, 1353)]
 )
 def test_heads_have_the_papers_sizes(problem: str, width: int, outputs: int):
-    base = build(FNN, cl.problems.BENCHMARKS[problem](), width, 4, KEY)
+    base = make(cl.problems.BENCHMARKS[problem](), Architecture("fnn", width, 4), KEY)
     assert count(Head(base, len(cl.problems.BENCHMARKS[problem].outputs), KEY)) == outputs
 
 
 def test_the_head_of_poisson_boltzmann_has_the_papers_size():
-    assert count(Head(build(FNN, cl.problems.PoissonBoltzmann(), 30, 5, KEY), 1, KEY)) == 481
+    assert count(Head(make(cl.problems.PoissonBoltzmann(), Architecture("fnn", 30, 5), KEY), 1, KEY)) == 481
 
 
-@pytest.mark.parametrize("kind", [FNN, ParamFNN])
+@pytest.mark.parametrize("kind", ["fnn", "param-fnn"])
 def test_at_first_the_prediction_is_the_bases(kind):
     problem = cl.problems.Kovasznay()
-    base = build(kind, problem, 20, 3, KEY)
+    base = make(problem, Architecture(kind, 20, 3), KEY)
     network, x, theta = Adapted(base, Head(base, 3, KEY)), jnp.array([0.3, 0.7]), jnp.array([40.0])
     assert cl.values(problem, network, x, theta) == cl.values(problem, base, x, theta)
     adapted, plain = (cl.residuals(problem, n, x, theta) for n in (network, base))
@@ -129,14 +130,14 @@ def test_bad_thetas_are_refused(trained, thetas, message):
 # Ways and optimisers -------------------------------------------------------------------------------------------
 
 
-def fresh(kind: str, **own: int):
+def fresh(kind):
     with jax.enable_x64(True):
-        return build(KINDS[kind], Hard(), 6, 3, KEY, jnp.float64, **own)
+        return make(Hard(), Architecture(kind, 6, 3), KEY, jnp.float64)
 
 
 @pytest.mark.parametrize(("kind", "way"), [("p2inn", "svd"), ("hyperpinn", "target"), ("fnn", "full")])
 @pytest.mark.parametrize("optimizer", ["lm", "adam"])
-def test_every_way_lowers_the_loss_and_starts_at_the_base(kind: str, way, optimizer):
+def test_every_way_lowers_the_loss_and_starts_at_the_base(kind, way, optimizer):
     base = fresh(kind)
     before = [np.array(leaf) for leaf in jax.tree.leaves(base)]
     found = adapt(Hard(), base, THETAS[:2], KEY, way=way, optimizer=optimizer, steps=20)

@@ -17,7 +17,7 @@ FLOW: dict[str, list[str]] = {
     "calculus": ["jets", "linearity"],
     "formulation": ["domain", "problem", "references"],
     "problems": ["elements", "allen_cahn", "burgers", "kovasznay", "poisson_boltzmann", "schaffer", "__init__"],
-    "networks": ["layers", "fnn", "rivals", "__init__"],
+    "networks": ["layers", "architecture", "fnn", "standard", "p2inn", "generated", "hyperpinn", "metapinn", "make"],
     "training": [
         "tasks",
         "selection",

@@ -7,7 +7,8 @@ import pytest
 
 import clpinn as cl
 from clpinn.formulation.problem import box_points, data_points, task_prior, validate
-from clpinn.networks import FNN, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make as make_network
 from clpinn.problems import BENCHMARKS, load_problem
 
 
@@ -59,7 +60,7 @@ def test_protocol_counts():
 def test_hard_conditions_hold_exactly(name):
     problem = BENCHMARKS[name]()
     with jax.enable_x64(True):
-        network = build(FNN, problem, 8, 2, jax.random.key(3), jnp.float64)
+        network = make_network(problem, Architecture("fnn", 8, 2), jax.random.key(3), jnp.float64)
         theta = jnp.asarray(problem.parameters.sample(1, jax.random.key(0))[0])
         faces = cl.boundary("x") if name != "poisson_boltzmann" else cl.boundary("x", "y")
         edge = jnp.asarray(faces.sample(problem.coordinates, 50, jax.random.key(1)))
@@ -76,7 +77,7 @@ def test_hard_conditions_hold_exactly(name):
 
 def test_soft_and_hard_burgers_conditions_by_name():
     soft = cl.problems.Burgers(hard=False)
-    network = build(FNN, soft, 8, 2, jax.random.key(3))
+    network = make_network(soft, Architecture("fnn", 8, 2), jax.random.key(3))
     theta = jnp.array([0.1])
     by_name = {condition.name: condition for condition in soft.conditions}
     x = jnp.array([0.3, 0.0])
@@ -116,7 +117,7 @@ def test_several_equations_and_no_parameters():
         parameters=cl.Box(), outputs=("u", "v"), residual=lambda self, d: {"a": d.u_t - d.v, "b": d.v_x + d.u}
     )
     validate(problem)
-    network = build(FNN, problem, 4, 1, jax.random.key(0))
+    network = make_network(problem, Architecture("fnn", 4, 1), jax.random.key(0))
     assert set(cl.residuals(problem, network, jnp.array([0.1, 0.2]), jnp.zeros(0))) == {"a", "b"}
     assert len(problem.candidates) == 1
 

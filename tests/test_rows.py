@@ -14,7 +14,8 @@ from jax.flatten_util import ravel_pytree
 
 import clpinn as cl
 from clpinn.formulation.problem import magnitudes
-from clpinn.networks import FNN, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
 from clpinn.training import rows as rows_module
 from clpinn.training.rows import Batch, Pool, Rows
 
@@ -26,7 +27,7 @@ def double() -> Iterator[None]:
 
 
 def tiny(problem: cl.Problem, seed: int = 0, width: int = 4):
-    return build(FNN, problem, width, 1, jax.random.key(seed), jnp.float64)
+    return make(problem, Architecture("fnn", width, 1), jax.random.key(seed), jnp.float64)
 
 
 # Sizes of terms ---------------------------------------------------------------------------------------------

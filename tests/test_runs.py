@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn.cli import commands as cli
 from clpinn.errors import RunError, SettingsError
-from clpinn.networks import count
+from clpinn.networks.architecture import count
 from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
 from clpinn.runs import run as runs
 from clpinn.runs.run import Observer, load_network, run

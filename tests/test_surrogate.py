@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn.cli.commands import _thetas, app, main
 from clpinn.errors import SurrogateError
-from clpinn.networks import FNN, KINDS, build, precision
+from clpinn.networks.architecture import Architecture, precision
+from clpinn.networks.make import KINDS, make
 from clpinn.problems import load_problem
 from clpinn.surrogate.adapt import Heads
 from clpinn.surrogate.trust import NOTE, Trust
@@ -27,9 +28,11 @@ from clpinn.training.settings import override
 KEY = jax.random.key(0)
 
 
-def made(problem: cl.Problem, dtype=jnp.float32, kind=FNN) -> cl.Surrogate:
+def made(problem: cl.Problem, dtype=jnp.float32, kind="fnn") -> cl.Surrogate:
     with jax.enable_x64(dtype == jnp.float64):
-        return cl.Surrogate(problem, build(kind, problem, 6, 2, KEY, dtype), record={"tasks": [], "steps": 3})
+        return cl.Surrogate(
+            problem, make(problem, Architecture(kind, 6, 2), KEY, dtype), record={"tasks": [], "steps": 3}
+        )
 
 
 def with_heads(surrogate: cl.Surrogate, thetas: np.ndarray, used: list[bool]) -> cl.Surrogate:
@@ -309,13 +312,17 @@ def test_a_new_head_takes_the_place_of_an_old_one():
     assert joined.heads.output.bias.ravel().tolist() == [1, 1, 2]
 
 
-@pytest.mark.parametrize("kind", KINDS.values())
+@pytest.mark.parametrize("kind", KINDS)
 def test_files_bring_back_the_same_surrogate(tmp_path, kind):
-    path, dtype = tmp_path / "model.clpinn", jnp.float64 if kind is FNN else jnp.float32
+    path, dtype = tmp_path / "model.clpinn", jnp.float64 if kind == "fnn" else jnp.float32
     surrogate = with_heads(made(cl.problems.Burgers(), dtype, kind), np.array([[0.1], [0.2]]), [True, False])
     surrogate.save(path)
     loaded = cl.load(path)
-    assert type(loaded.network) is kind and loaded.record == {"tasks": [], "steps": 3}
+    assert (
+        type(loaded.network) is KINDS[kind]
+        and loaded.network.architecture == surrogate.network.architecture
+        and loaded.record == {"tasks": [], "steps": 3}
+    )
     nu = np.array([0.1, 0.2, 0.3])
     assert np.array_equal(loaded(x=0.3, t=0.5, nu=nu)["u"], surrogate(x=0.3, t=0.5, nu=nu)["u"])
     for a, b in zip(jax.tree.leaves(loaded.heads), jax.tree.leaves(surrogate.heads), strict=True):

@@ -14,7 +14,7 @@ from clpinn.formulation.problem import (
     residuals,
     values,
 )
-from clpinn.networks import FNN, ParamFNN, QuadraticFNN
+from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
 from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
 from clpinn.runs.run import Result, load_network, run, train
 from clpinn.surrogate.surrogate import Surrogate, load

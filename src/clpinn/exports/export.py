@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 
 from clpinn.errors import ExportError
 from clpinn.exports.translate import onnx_model
-from clpinn.networks import precision
+from clpinn.networks.architecture import precision
 from clpinn.surrogate.surrogate import Surrogate
 
 if TYPE_CHECKING:

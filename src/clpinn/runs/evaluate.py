@@ -17,7 +17,7 @@ from clpinn.errors import ClpinnError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Identity, Network, Problem, checked_thetas, residuals, validate, values
 from clpinn.formulation.references import Progress, reference_at, reference_table
-from clpinn.networks import precision
+from clpinn.networks.architecture import precision
 from clpinn.surrogate.surrogate import Surrogate
 
 CHUNK = 16384

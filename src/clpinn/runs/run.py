@@ -34,7 +34,7 @@ from clpinn.exports.export import replacing
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem, failed, theta_features, validate
 from clpinn.formulation.references import Progress, reference_at
-from clpinn.networks import MetaPINN
+from clpinn.networks.metapinn import MetaPINN
 from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.surrogate.surrogate import Surrogate, describe, load

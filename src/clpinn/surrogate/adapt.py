@@ -24,7 +24,11 @@ from clpinn.calculus.jets import Jet, tanh
 from clpinn.errors import ProblemError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Condition, Identity, Problem, checked_thetas, theta_features, values
-from clpinn.networks import P2INN, HyperPINN, Linear, MetaPINN, Output, architecture, precision
+from clpinn.networks.architecture import precision
+from clpinn.networks.hyperpinn import HyperPINN
+from clpinn.networks.layers import Linear, Output
+from clpinn.networks.metapinn import MetaPINN
+from clpinn.networks.p2inn import P2INN
 from clpinn.training.rows import Batch, Pool, Rows, with_derivatives
 
 ROWS = 1024
@@ -90,7 +94,7 @@ class Head(eqx.Module):
     output: Output
 
     def __init__(self, base: Any, outputs: int, key: Array):
-        features, dtype = architecture(base).width, precision(base)
+        features, dtype = base.architecture.width, precision(base)
         width = max(1, features // 2)
         self.hidden = Linear(features, width, key, dtype)
         output = Output(width, outputs, key, dtype)

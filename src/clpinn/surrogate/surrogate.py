@@ -42,7 +42,9 @@ from clpinn.formulation.problem import (
     values,
 )
 from clpinn.formulation.references import Progress
-from clpinn.networks import Architecture, StandardPINN, architecture, make, precision
+from clpinn.networks.architecture import Architecture, precision
+from clpinn.networks.make import make
+from clpinn.networks.standard import StandardPINN
 from clpinn.problems import BENCHMARKS
 from clpinn.surrogate.adapt import TOGETHER, Heads, Optimizer, WayName, adapt
 from clpinn.surrogate.trust import NOTE, ResidualNorms, Trust
@@ -402,7 +404,7 @@ class Surrogate:
             "clpinn": version("clpinn"),
             "problem": name,
             "description": describe(self.problem),
-            "network": dataclasses.asdict(architecture(self.network)),
+            "network": dataclasses.asdict(self.network.architecture),
             "heads": 0 if self.heads is None else len(self.heads.thetas),
             "way": None if self.heads is None else self.heads.way,
             "record": dict(self.record),

@@ -23,7 +23,8 @@ from clpinn.calculus.jets import Jet, linear
 from clpinn.formulation.domain import At, Boundary, Box, Points, generator
 from clpinn.formulation.problem import Condition, Data, Problem, magnitudes, values
 from clpinn.machine import on_all_cores
-from clpinn.networks import FNN, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
 from clpinn.training.pool_loss import measured_rows, terms
 
 CONDITIONS_SHARE = 0.3
@@ -105,7 +106,8 @@ class Rows:
         self._flow = flow(problem)
         self._mesh = Mesh(np.array(jax.devices()), ("rows",))
         x, theta = np.zeros(len(problem.coordinates)), np.zeros(len(problem.parameters))
-        shape = build(FNN, problem, 1, 1, jax.random.key(0))  # stands in for a network where only names are asked for
+        # Stands in for a network where only names are asked for.
+        shape = make(problem, Architecture("fnn", 1, 1), jax.random.key(0))
         self._names: dict[str, list[str]] = {}
         for name, function in self._functions.items():
             point = self._data[name][0] if name in self._data else x

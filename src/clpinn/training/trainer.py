@@ -23,7 +23,10 @@ from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Axis, Box, Points
 from clpinn.formulation.problem import Problem, task_prior
 from clpinn.machine import memory
-from clpinn.networks import Output, ParamFNN, make, trainable
+from clpinn.networks.architecture import trainable
+from clpinn.networks.fnn import ParamFNN
+from clpinn.networks.layers import Output
+from clpinn.networks.make import make
 from clpinn.training.optimizers import Step
 from clpinn.training.optimizers.adam import Adam
 from clpinn.training.optimizers.lbfgs import LBFGS

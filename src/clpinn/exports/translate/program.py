@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from clpinn.errors import TranslationError
 from clpinn.formulation.problem import placed, values
-from clpinn.networks import precision
+from clpinn.networks.architecture import precision
 
 if TYPE_CHECKING:
     from clpinn.surrogate.surrogate import Surrogate
