@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import clpinn as cl
+from clpinn.machine import free_memory
 from clpinn.networks.architecture import Architecture, count
 from clpinn.networks.make import make
-from clpinn.surrogate.adapt import WAYS, Adapted, Head, Heads, adapt, free_memory
+from clpinn.surrogate.adapt import adapt
+from clpinn.surrogate.adaptations import ADAPTATIONS, Adapted, Head, Heads
+from clpinn.training.settings import override
 
 KEY = jax.random.key(0)
 
@@ -35,9 +38,7 @@ class Hard(cl.Problem):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A network that has only begun to learn."""
-    settings = cl.settings.override(
-        cl.settings.natural(Hard()), ["network.width=20", "network.depth=2", "natural.rows=64", "steps=15"]
-    )
+    settings = override(cl.natural(Hard()), ["network.width=20", "network.depth=2", "natural.rows=64", "steps=15"])
     return cl.run(Hard(), settings, tmp_path_factory.mktemp("run") / "run").network
 
 
@@ -145,7 +146,7 @@ def test_every_way_lowers_the_loss_and_starts_at_the_base(kind, way, optimizer):
     assert np.all(found.loss_after < found.loss_before) and found.way == way
     assert np.all(found.steps == 20) if optimizer == "adam" else np.all(found.steps <= 20)
     with jax.enable_x64(True):
-        chosen, theta = WAYS[way](Hard(), base), jnp.array([3.0])
+        chosen, theta = ADAPTATIONS[way](Hard(), base), jnp.array([3.0])
         network = chosen.network(chosen.start(theta, KEY))
         x = jnp.array([0.3])
         assert cl.values(Hard(), network, x, theta)["u"] == pytest.approx(cl.values(Hard(), base, x, theta)["u"])
@@ -171,9 +172,9 @@ def test_modulation_trains_singular_values_and_the_shift_alone():
 @pytest.mark.parametrize(("name", "size"), [("burgers", 207), ("allen_cahn", 230), ("kovasznay", 207)])
 def test_modulations_have_the_papers_sizes(name: str, size: int):
     problem = cl.problems.BENCHMARKS[name]()
-    base = make(problem, cl.settings.paper(problem, "p2inn").network, KEY)
+    base = make(problem, cl.paper(problem, "p2inn").network, KEY)
     theta = jnp.asarray(problem.parameters.corners()[0])
-    assert count(WAYS["svd"](problem, base).start(theta, KEY)) == size
+    assert count(ADAPTATIONS["svd"](problem, base).start(theta, KEY)) == size
 
 
 def test_little_memory_splits_the_work(monkeypatch, trained, heads):
@@ -211,9 +212,7 @@ class Short(cl.problems.AllenCahn):
 def test_adam_makes_allen_cahn_worse_and_that_is_noticed(tmp_path):
     """The paper's case: 500 Adam steps lower the physics loss everywhere and raise the error at most thetas."""
     problem = Short()
-    settings = cl.settings.override(
-        cl.settings.natural(problem), ["network.width=14", "network.depth=3", "natural.rows=512", "steps=150"]
-    )
+    settings = override(cl.natural(problem), ["network.width=14", "network.depth=3", "natural.rows=512", "steps=150"])
     base = cl.run(problem, settings, tmp_path).network
     thetas = problem.candidates.points
     before = cl.evaluate(problem, base).outputs["u"].rel_l2

@@ -29,7 +29,7 @@ FLOW: dict[str, list[str]] = {
         "settings",
         "trainer",
     ],
-    "surrogate": ["adapt", "trust", "surrogate"],
+    "surrogate": ["thetas", "adaptations", "adapt", "answers", "field", "trust", "file", "surrogate"],
     "exports": ["translate", "export"],
     "runs": ["evaluate", "run"],
     "report": ["reader", "style", "fields", "heads", "figures", "explorer", "page"],

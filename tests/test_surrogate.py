@@ -18,11 +18,13 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn.cli.commands import _thetas, app, main
 from clpinn.errors import SurrogateError
+from clpinn.formulation.problem import placed, validate
 from clpinn.networks.architecture import Architecture, precision
 from clpinn.networks.make import KINDS, make
 from clpinn.problems import load_problem
-from clpinn.surrogate.adapt import Heads
+from clpinn.surrogate.adaptations import Heads
 from clpinn.surrogate.trust import NOTE, Trust
+from clpinn.training import checkpoint
 from clpinn.training.settings import override
 
 KEY = jax.random.key(0)
@@ -71,20 +73,20 @@ def test_more_points_than_a_chunk(monkeypatch):
     surrogate = made(cl.problems.Burgers())
     x = np.linspace(-1, 1, 11)
     whole = surrogate(x=x, t=0.5, nu=0.1)["u"]
-    monkeypatch.setattr("clpinn.surrogate.CHUNK", 4)
+    monkeypatch.setattr("clpinn.surrogate.answers.CHUNK", 4)
     assert np.allclose(surrogate(x=x, t=0.5, nu=0.1)["u"], whole, rtol=1e-5)
 
 
 def test_millions_of_points_take_little_more_memory_than_their_answer(monkeypatch):
     """Columns that broadcast are never spread out as a whole."""
     surrogate, seen = made(cl.problems.Burgers()), []
-    monkeypatch.setattr("clpinn.surrogate.BLOCK", 1000)
+    monkeypatch.setattr("clpinn.surrogate.answers.BLOCK", 1000)
 
-    def answer(network, derivatives, points, thetas):
+    def answer(problem, network, derivatives, points, thetas):
         seen.append(len(points))
         return {"u": points[:, 0] + 10 * points[:, 1] + 100 * thetas[:, 0]}
 
-    object.__setattr__(surrogate, "_rows", answer)
+    monkeypatch.setattr("clpinn.surrogate.answers._evaluated", answer)
     x, t, nu = np.linspace(-1, 1, 40)[:, None, None], np.linspace(0, 1, 60)[:, None], np.array([0.1, 0.2])
     assert np.allclose(surrogate(x=x, t=t, nu=nu)["u"], x + 10 * t + 100 * nu)
     assert seen == [1000] * 4 + [800]
@@ -98,7 +100,7 @@ def test_coordinates_are_the_physical_ones():
     with jax.enable_x64(True):
         expected = [cl.values(problem, surrogate.network, jnp.asarray(x), jnp.asarray(theta)) for x in box]
         named = [dict(zip(problem.axes, (*x, *theta), strict=True)) for x in box]
-        physical = [cl.problem.placed(problem, point) for point in named]
+        physical = [placed(problem, point) for point in named]
     thetas = dict(zip(problem.parameters, theta, strict=True))
     for point, values in zip(physical, expected, strict=True):
         found = surrogate(**{name: float(point[name]) for name in problem.coordinates}, **thetas)
@@ -130,7 +132,7 @@ def test_outside_the_box_is_warned_of():
 
 
 def test_outside_the_domain_is_warned_of_once_however_many_points(monkeypatch):
-    monkeypatch.setattr("clpinn.surrogate.BLOCK", 10)
+    monkeypatch.setattr("clpinn.surrogate.answers.BLOCK", 10)
     with pytest.warns(cl.OutsideBoxWarning, match=r"t is 0 to 3, outside its box \[0, 1\]") as told:
         made(cl.problems.Burgers())(x=0.1, t=np.linspace(0, 3, 40), nu=0.5)
     assert len(told) == 1
@@ -235,7 +237,7 @@ def test_a_unit_of_nothing_is_told():
         units = {"y": "m"}
 
     with pytest.raises(cl.ProblemError, match="units names y"):
-        cl.problem.validate(Wrong())
+        validate(Wrong())
 
 
 # Trust -------------------------------------------------------------------------------------------------------
@@ -356,9 +358,9 @@ def test_a_problem_of_ones_own_is_asked_for(tmp_path):
 
 def rewritten(path, **changes) -> None:
     """The file with another description, and a checksum that is right."""
-    about, _ = cl.checkpoint.read(path)
+    about, _ = checkpoint.read(path)
     tree = {"network": cl.load(path).network, "heads": None}
-    cl.checkpoint.write(path, tree, about | changes)
+    checkpoint.write(path, tree, about | changes)
 
 
 def test_files_that_hold_no_surrogate_are_refused(tmp_path):
@@ -385,7 +387,7 @@ def test_files_that_hold_no_surrogate_are_refused(tmp_path):
         rewritten(path, **changes)
         with pytest.raises(cl.ClpinnError, match=message):
             cl.load(path)
-    cl.checkpoint.save(tmp_path, 3, {"a": np.zeros(2)}, {})
+    checkpoint.save(tmp_path, 3, {"a": np.zeros(2)}, {})
     with pytest.raises(SurrogateError, match="a checkpoint"):
         cl.load(tmp_path / "step-0000000003.checkpoint")
 
