@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.machine import free_memory
 from clpinn.networks.architecture import Architecture, count
 from clpinn.networks.make import make
 from clpinn.surrogate.adapt import adapt
@@ -183,7 +182,6 @@ def test_little_memory_splits_the_work(monkeypatch, trained, heads):
     found = adapt(Hard(), trained, THETAS, KEY, lambda done, of: sizes.append((done, of)))
     assert sizes == [(1, 3), (2, 3), (3, 3)]
     np.testing.assert_allclose(found.loss_after, heads.loss_after, rtol=0.1)
-    assert 2**28 < free_memory() < 2**50
 
 
 def test_bad_adaptations_are_refused(trained, heads):

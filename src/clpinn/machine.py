@@ -38,4 +38,4 @@ def free_memory() -> int:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor()
+    return ThreadPoolExecutor(cores())
