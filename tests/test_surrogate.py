@@ -282,14 +282,39 @@ def test_trust_knows_heads_and_trained_thetas():
 
 def test_trust_over_the_box_is_a_map():
     surrogate, seen = made(Decay()), []
-    found = surrogate.trust(lambda *told: seen.append(told))
+    found = surrogate.trust_map(lambda *reported: seen.append(reported))
     assert found["norm"].dims == ("k",) and np.array_equal(found["k"], Decay.candidates.values["k"])
     assert float(found["norm"].sel(k=1.5)) == pytest.approx(surrogate.trust(k=1.5).norm)
     assert set(found) == {"norm", "norm_residual", "norm_start"} and found.attrs["comment"] == NOTE
     assert seen[-1] == ("residuals", 7, 7)
-    assert surrogate.trust(k=[0.7, 1.1])["norm"].shape == (2,)
+    assert surrogate.trust_map(k=[0.7, 1.1])["norm"].shape == (2,)
     with pytest.warns(cl.OutsideBoxWarning, match="k is 9"):
         surrogate.trust(k=9.0)
+
+
+def test_trust_is_of_one_theta():
+    surrogate = made(Decay())
+    for theta, message in (({}, "each of k, but got none"), ({"k": [0.7, 1.1]}, r"but got k = \[0.7, 1.1\]")):
+        with pytest.raises(cl.DomainError, match=f"{message}. For a map over many thetas use trust_map"):
+            surrogate.trust(**theta)
+    with pytest.raises(cl.DomainError, match="Unknown axis 'mu'"):
+        surrogate.trust(mu=1.0)
+    with pytest.raises(cl.DomainError, match="Unknown axis 'mu'"):
+        surrogate.trust_map(mu=[1.0])
+
+
+def test_a_problem_without_parameters_has_one_theta():
+    class Single(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box()
+
+        def residual(self, d):
+            return d.u_x - d.u
+
+    surrogate = made(Single())
+    trust = surrogate.trust()
+    assert isinstance(trust, Trust) and trust.theta == {} and " at " not in str(trust).split(";")[0]
+    assert float(surrogate.trust_map()["norm"]) == pytest.approx(trust.norm)
 
 
 # Heads and files ---------------------------------------------------------------------------------------------

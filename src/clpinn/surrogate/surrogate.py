@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,23 +173,41 @@ class Surrogate:
 
     # Trust -------------------------------------------------------------------------------------------------------
 
-    def trust(self, progress: Progress | None = None, /, **theta: ArrayLike) -> "Trust | xarray.Dataset":
-        """How well the equations hold at a theta, beside the whole box; without a theta a map over the candidates.
+    def trust(self, **theta: float) -> Trust:
+        """How well the equations hold at one theta, beside the whole box and the trained thetas.
 
-        Several values of a parameter give a map over those. Numbers are norms of residuals on fresh points, relative
-        to the size of the equations' own terms: an indicator of where the surrogate is weak, no bound of its error.
+        The figures are norms of residuals on fresh points, relative to the size of the equations' own terms: 1e-3 means
+        that the terms cancel to about a thousandth. They indicate where the surrogate is weak; they do not bound its
+        error. A problem without parameters has one theta: `surrogate.trust()`.
         """
         box = self.problem.parameters
-        norms_map = partial(norms_over, norms=self._norms, network_at=self.at, progress=progress)
-        if not theta and len(box):
-            return norms_map(self.problem.candidates, attributes=self.provenance())
-        box.require(theta, complete=True)
-        grid = Grid(**{name: np.atleast_1d(np.asarray(theta[name], float)) for name in box})
-        box.check(grid.points)
-        if any(np.ndim(value) for value in theta.values()):
-            return norms_map(grid, attributes=self.provenance())
+        if len(box) > len(theta) or any(np.ndim(value) for value in theta.values()):
+            given = ", ".join(f"{name} = {value}" for name, value in theta.items()) or "none"
+            raise DomainError(
+                f"trust needs one number for each of {', '.join(box)}, but got {given}. For a map over many thetas use "
+                "trust_map."
+            )
+        grid = self._thetas(theta)
         norms = self._norms.at(self.at(grid.points[0]), grid.points[0])
         return Trust(dict(zip(box, grid.points[0].tolist())), norms, *self._usual_norms)
+
+    def trust_map(self, progress: Progress | None = None, **values: ArrayLike) -> "xarray.Dataset":
+        """The norms of `trust` over many thetas: `norm` is the total, `norm_NAME` that of each residual.
+
+        Args:
+            progress: Called with "residuals", the number of thetas done, and of all.
+            **values: A value or a row of values for every parameter. Without any, the map is over the problem's
+                candidates.
+        """
+        grid = self._thetas(values) if values else self.problem.candidates
+        return norms_over(grid, self._norms, self.at, progress, self.provenance())
+
+    def _thetas(self, values: Mapping[str, ArrayLike]) -> Grid:
+        box = self.problem.parameters
+        box.require(values, complete=True)
+        grid = Grid(**{name: np.atleast_1d(np.asarray(values[name], float)) for name in box})
+        box.check(grid.points)
+        return grid
 
     @cached_property
     def _norms(self) -> ResidualNorms:
