@@ -317,6 +317,18 @@ def test_a_problem_without_parameters_has_one_theta():
     assert float(surrogate.trust_map()["norm"]) == pytest.approx(trust.norm)
 
 
+def test_unseen_are_the_candidates_that_were_never_trained():
+    surrogate = dataclasses.replace(made(Decay()), record={"tasks": [[0.5], [1.1], [2.0]]})
+    assert surrogate.unseen().ravel().tolist() == [0.75, 1.0, 1.25, 1.5, 1.75]  # as in files of before
+    dropped = dataclasses.replace(surrogate, record=surrogate.record | {"displaced": [[1.0], [1.75]]})
+    assert dropped.unseen().ravel().tolist() == [0.75, 1.25, 1.5]
+    chosen = dropped.unseen(2).ravel().tolist()
+    assert chosen == sorted(chosen) and len(chosen) == 2 and set(chosen) < {0.75, 1.25, 1.5}
+    every = dataclasses.replace(surrogate, record={"tasks": [], "displaced": Decay.candidates.points.tolist()})
+    with pytest.raises(cl.DomainError, match="Every candidate was trained"):
+        every.unseen()
+
+
 # Heads and files ---------------------------------------------------------------------------------------------
 
 

@@ -119,9 +119,13 @@ class Surrogate:
         return self._recorded("tasks")
 
     def unseen(self, most: int | None = None, seed: int = 0) -> Points:
-        """The candidate thetas that were not trained, in their order; or `most` of them, drawn at random."""
+        """The candidate thetas that were never trained, in their order; or `most` of them, drawn at random.
+
+        Tasks that were trained for a while and then displaced from the pool count as trained, too.
+        """
         candidates = self.problem.candidates.points
-        seen = np.any(np.all(np.isclose(candidates[:, None], self.tasks, rtol=1e-9, atol=0), axis=2), axis=1)
+        trained = np.concatenate([self.tasks, self._recorded("displaced")])  # files of before have no displaced ones
+        seen = np.any(np.all(np.isclose(candidates[:, None], trained, rtol=1e-9, atol=0), axis=2), axis=1)
         unseen = candidates[~seen]
         if len(unseen) == 0:
             raise DomainError("Every candidate was trained, so none is unseen. Name the thetas to adapt to.")
