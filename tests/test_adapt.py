@@ -1,6 +1,8 @@
 """Heads at one theta: what they start as, what they leave alone, and what they gain."""
 
 import dataclasses
+import runpy
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -16,6 +18,7 @@ from clpinn.surrogate.adaptations import ADAPTATIONS, Adapted, Head, Heads
 from clpinn.training.settings import override
 
 KEY = jax.random.key(0)
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 class Hard(cl.Problem):
@@ -197,6 +200,16 @@ def test_bad_adaptations_are_refused(trained, heads):
             adapt(Hard(), trained, THETAS, KEY, **given)
     with pytest.raises(cl.ProblemError, match="cannot take"):
         heads.joined(dataclasses.replace(heads, way="full"))
+
+
+@pytest.mark.parametrize(("targets", "difficult"), [(1, 1), (4, 1), (5, 2), (77, 20), (80, 20), (83, 21)])
+def test_the_difficult_quartile_is_rounded_up_as_in_the_paper(monkeypatch, targets: int, difficult: int):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    benchmark = runpy.run_path(str(BENCHMARKS / "adapt.py"))
+    errors = np.random.default_rng(0).permutation(targets)
+    chosen = benchmark["difficult_quartile"](errors)
+    assert sorted(errors[chosen]) == list(range(targets - difficult, targets))
+    assert benchmark["summary"](1.0 + errors, 0.5 + errors)["difficult"] == difficult
 
 
 class Short(cl.problems.AllenCahn):
