@@ -105,11 +105,11 @@ def test_a_head_that_is_no_better_is_not_used(trained, heads):
 
 def test_a_network_in_single_precision_gets_heads_of_its_own_kind(trained):
     single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), trained)
-    found = adapt(Hard(), single, np.array([[3.0]]), KEY)
-    assert found.used[0] and all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(found.heads))
+    heads = adapt(Hard(), single, np.array([[3.0]]), KEY)
+    assert heads.used[0] and all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(heads.heads))
     before, after = (
         cl.evaluate(Hard(), n, thetas=[[3.0]]).outputs["u"].rel_l2[0]
-        for n in (single, found.network(Hard(), single, 0))
+        for n in (single, heads.network(Hard(), single, 0))
     )
     assert after < 0.5 * before
 
@@ -143,10 +143,10 @@ def fresh(kind):
 def test_every_way_lowers_the_loss_and_starts_at_the_base(kind, way, optimizer):
     base = fresh(kind)
     before = [np.array(leaf) for leaf in jax.tree.leaves(base)]
-    found = adapt(Hard(), base, THETAS[:2], KEY, way=way, optimizer=optimizer, steps=20)
+    heads = adapt(Hard(), base, THETAS[:2], KEY, way=way, optimizer=optimizer, steps=20)
     assert all(np.array_equal(a, b) for a, b in zip(before, jax.tree.leaves(base), strict=True))
-    assert np.all(found.loss_after < found.loss_before) and found.way == way
-    assert np.all(found.steps == 20) if optimizer == "adam" else np.all(found.steps <= 20)
+    assert np.all(heads.loss_after < heads.loss_before) and heads.way == way
+    assert np.all(heads.steps == 20) if optimizer == "adam" else np.all(heads.steps <= 20)
     with jax.enable_x64(True):
         chosen, theta = ADAPTATIONS[way](Hard(), base), jnp.array([3.0])
         network = chosen.network(chosen.start(theta, KEY))
@@ -156,10 +156,10 @@ def test_every_way_lowers_the_loss_and_starts_at_the_base(kind, way, optimizer):
 
 def test_modulation_trains_singular_values_and_the_shift_alone():
     base = fresh("p2inn")
-    found = adapt(Hard(), base, THETAS[:1], KEY, way="svd", steps=5)
-    assert count(jax.tree.map(lambda leaf: leaf[0], found.heads)) == 3 * 6 + (2 * 6 + 6)
-    network = found.network(Hard(), base, 0, always=True)
-    base, network = (jax.tree.map(np.asarray, one) for one in (base, network))
+    heads = adapt(Hard(), base, THETAS[:1], KEY, way="svd", steps=5)
+    assert count(jax.tree.map(lambda leaf: leaf[0], heads.heads)) == 3 * 6 + (2 * 6 + 6)
+    network = heads.network(Hard(), base, 0, always=True)
+    base, network = (jax.tree.map(np.asarray, tree) for tree in (base, network))
     for before, after in zip(base.decoder, network.decoder, strict=True):
         left, values, right = np.linalg.svd(before.weight)
         core = left.T @ after.weight @ right.T
@@ -182,9 +182,9 @@ def test_modulations_have_the_papers_sizes(name: str, size: int):
 def test_little_memory_splits_the_work(monkeypatch, trained, heads):
     sizes = []
     monkeypatch.setattr("clpinn.surrogate.adapt.free_memory", lambda: 1)
-    found = adapt(Hard(), trained, THETAS, KEY, lambda done, of: sizes.append((done, of)))
+    split = adapt(Hard(), trained, THETAS, KEY, lambda done, of: sizes.append((done, of)))
     assert sizes == [(1, 3), (2, 3), (3, 3)]
-    np.testing.assert_allclose(found.loss_after, heads.loss_after, rtol=0.1)
+    np.testing.assert_allclose(split.loss_after, heads.loss_after, rtol=0.1)
 
 
 def test_bad_adaptations_are_refused(trained, heads):
@@ -230,11 +230,11 @@ def test_adam_makes_allen_cahn_worse_and_that_is_noticed(tmp_path):
 
     def errors(heads: Heads, always: bool) -> np.ndarray:
         networks = [heads.network(problem, base, i, always) for i in range(len(thetas))]
-        found = [cl.evaluate(problem, n, thetas=t[None]).outputs["u"].rel_l2 for n, t in zip(networks, thetas)]
-        return np.concatenate(found)
+        by_theta = [cl.evaluate(problem, n, thetas=t[None]).outputs["u"].rel_l2 for n, t in zip(networks, thetas)]
+        return np.concatenate(by_theta)
 
     by_adam = adapt(problem, base, thetas, KEY, optimizer="adam")
-    always, judged = (errors(by_adam, one) for one in (True, False))
+    always, judged = (errors(by_adam, with_all) for with_all in (True, False))
     assert (by_adam.loss_after < by_adam.loss_before).all()
     assert np.sum(always > before) >= 3 and np.sum(judged > before) <= 1
     ours = errors(adapt(problem, base, thetas, KEY), always=False)

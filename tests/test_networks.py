@@ -59,18 +59,18 @@ def test_contract(kind, name):
     network = make(problem, Architecture(kind, 6, 3), KEY)
     c = jnp.linspace(-0.5, 0.5, problem.coordinates.feature_count)
     p = jnp.linspace(-0.3, 0.7, problem.parameters.feature_count)
-    found = network(c, p)
-    assert found.shape == (len(problem.outputs),) and found.dtype == jnp.float32
+    outputs = network(c, p)
+    assert outputs.shape == (len(problem.outputs),) and outputs.dtype == jnp.float32
     shared = network.shared(c, p)
     assert shared.shape == (6,)
     if hasattr(network, "output"):
-        assert np.allclose(network.output(shared), found)
-    assert not np.allclose(network(c + 0.1, p), found)
+        assert np.allclose(network.output(shared), outputs)
+    assert not np.allclose(network(c + 0.1, p), outputs)
     # A standard PINN knows no theta, a fresh Meta-PINN has not seen any.
-    assert np.allclose(network(c, p + 0.1), found) == (kind in ("standard", "metapinn"))
+    assert np.allclose(network(c, p + 0.1), outputs) == (kind in ("standard", "metapinn"))
     assert (network.architecture.kind, network.architecture.width, network.architecture.depth) == (kind, 6, 3)
     assert eqx.tree_equal(make(problem, network.architecture, KEY), network)
-    assert not np.allclose(make(problem, Architecture(kind, 6, 3), jax.random.key(1))(c, p), found)
+    assert not np.allclose(make(problem, Architecture(kind, 6, 3), jax.random.key(1))(c, p), outputs)
 
 
 def test_precision_follows_the_network_not_the_session():
@@ -170,7 +170,8 @@ def test_the_regression_of_meta_pinn_reproduces_its_support_weights():
         networks = [jax.tree.map(lambda a, b, t=t: a + np.sin(t) * b, first, other) for t in thetas[:, 0]]
         # An amplitude belongs to the weights.
         networks = [
-            eqx.tree_at(lambda n: n.network.output.amplitude, one, jnp.array([s])) for s, one in enumerate(networks, 1)
+            eqx.tree_at(lambda n: n.network.output.amplitude, network, jnp.array([s]))
+            for s, network in enumerate(networks, 1)
         ]
         meta = MetaPINN.fitted(networks, thetas)
         assert meta.architecture == Architecture("metapinn", 4, 2, support=4)

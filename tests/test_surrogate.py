@@ -56,14 +56,14 @@ def test_calls_broadcast_and_are_those_of_the_network(dtype):
     problem = cl.problems.AllenCahn()
     surrogate = made(problem, dtype)
     x, t = np.linspace(-1, 1, 7)[:, None], np.array([0.1, 0.9])
-    found = surrogate(x=x, t=t, nu=0.01, rho=4)
-    assert set(found) == {"u"} and found["u"].shape == (7, 2)
+    outputs = surrogate(x=x, t=t, nu=0.01, rho=4)
+    assert set(outputs) == {"u"} and outputs["u"].shape == (7, 2)
     with jax.enable_x64(dtype == jnp.float64):
         point, theta = jnp.array([x[3, 0], 0.9], dtype), jnp.array([0.01, 4.0], dtype)
         alone = cl.values(problem, surrogate.network, point, theta)["u"]
         slope = cl.named_derivatives(problem, surrogate.network, point, theta, ["u_xnu"])["u_xnu"]
     rtol = 1e-4 if dtype == jnp.float32 else 1e-12
-    assert np.isclose(found["u"][3, 1], alone, rtol=rtol)
+    assert np.isclose(outputs["u"][3, 1], alone, rtol=rtol)
     assert np.isclose(surrogate.derivative("u_xnu", x=x[3, 0], t=0.9, nu=0.01, rho=4), slope, rtol=rtol)
     assert np.ndim(surrogate(x=0.0, t=0.5, nu=0.01, rho=4)["u"]) == 0
     assert surrogate(x=np.zeros((0, 3)), t=0.5, nu=0.01, rho=4)["u"].shape == (0, 3)
@@ -103,9 +103,9 @@ def test_coordinates_are_the_physical_ones():
         physical = [placed(problem, point) for point in named]
     thetas = dict(zip(problem.parameters, theta, strict=True))
     for point, values in zip(physical, expected, strict=True):
-        found = surrogate(**{name: float(point[name]) for name in problem.coordinates}, **thetas)
+        answers = surrogate(**{name: float(point[name]) for name in problem.coordinates}, **thetas)
         for name, value in values.items():
-            assert np.isclose(found[name], value, rtol=1e-9)
+            assert np.isclose(answers[name], value, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -126,20 +126,20 @@ def test_bad_calls_are_told(named, message):
 def test_outside_the_box_is_warned_of():
     surrogate = made(cl.problems.Burgers())
     for ask in (lambda: surrogate(x=0.1, t=0.2, nu=2.0), lambda: surrogate.field(3, nu=2.0)):
-        with pytest.warns(cl.OutsideBoxWarning, match="nu is 2") as told:
+        with pytest.warns(cl.OutsideBoxWarning, match="nu is 2") as warned:
             ask()
-        assert told[0].filename == __file__  # the line that asked
+        assert warned[0].filename == __file__  # the line that asked
 
 
 def test_outside_the_domain_is_warned_of_once_however_many_points(monkeypatch):
     monkeypatch.setattr("clpinn.surrogate.answers.BLOCK", 10)
-    with pytest.warns(cl.OutsideBoxWarning, match=r"t is 0 to 3, outside its box \[0, 1\]") as told:
+    with pytest.warns(cl.OutsideBoxWarning, match=r"t is 0 to 3, outside its box \[0, 1\]") as warned:
         made(cl.problems.Burgers())(x=0.1, t=np.linspace(0, 3, 40), nu=0.5)
-    assert len(told) == 1
+    assert len(warned) == 1
     channel = made(load_problem("examples/channel.py:Channel"))
-    with pytest.warns(cl.OutsideBoxWarning, match="y is 0 to 1.5, outside") as told:
+    with pytest.warns(cl.OutsideBoxWarning, match="y is 0 to 1.5, outside") as warned:
         channel(x=0.5, y=np.linspace(0, 3, 40), height=2.0, viscosity=1.0)
-    assert len(told) == 1
+    assert len(warned) == 1
 
 
 # A JAX function ----------------------------------------------------------------------------------------------
@@ -149,11 +149,11 @@ def test_the_function_is_the_surrogate_and_can_be_differentiated():
     surrogate = made(cl.problems.AllenCahn(), jnp.float64)
     function, at = surrogate.function(), {"x": np.linspace(-1, 1, 5)[:, None], "t": [0.1, 0.9], "rho": 4.0}
     with jax.enable_x64(True):
-        found = jax.jit(function)(**at, nu=0.01)["u"]
+        u = jax.jit(function)(**at, nu=0.01)["u"]
         slopes = jax.vmap(jax.grad(lambda nu, x: function(x=x, t=0.9, nu=nu, rho=4.0)["u"]), (None, 0))
         by_nu = slopes(0.01, jnp.linspace(-1, 1, 5))
         named = surrogate.function("u_nu", "u_xx")(**at, nu=0.01)
-    assert found.dtype == jnp.float64 and np.allclose(found, surrogate(**at, nu=0.01)["u"], rtol=1e-12)
+    assert u.dtype == jnp.float64 and np.allclose(u, surrogate(**at, nu=0.01)["u"], rtol=1e-12)
     expected = surrogate.derivative("u_nu", **at, nu=0.01)
     assert np.allclose(by_nu, expected[:, 1], rtol=1e-10) and np.allclose(named["u_nu"], expected, rtol=1e-12)
     assert np.allclose(named["u_xx"], surrogate.derivative("u_xx", **at, nu=0.01), rtol=1e-12)
@@ -162,9 +162,9 @@ def test_the_function_is_the_surrogate_and_can_be_differentiated():
 def test_the_function_is_single_where_x64_is_off():
     surrogate = made(cl.problems.Burgers(), jnp.float64)
     function = surrogate.function()
-    found, slope = jax.value_and_grad(lambda nu: function(x=0.3, t=0.5, nu=nu)["u"])(0.1)
-    assert found.dtype == slope.dtype == jnp.float32
-    assert np.isclose(found, surrogate(x=0.3, t=0.5, nu=0.1)["u"], rtol=1e-5)
+    u, slope = jax.value_and_grad(lambda nu: function(x=0.3, t=0.5, nu=nu)["u"])(0.1)
+    assert u.dtype == slope.dtype == jnp.float32
+    assert np.isclose(u, surrogate(x=0.3, t=0.5, nu=0.1)["u"], rtol=1e-5)
     with pytest.raises(cl.DomainError, match="nu is missing"):
         function(x=0.3, t=0.5)
 
@@ -197,23 +197,23 @@ class Rod(cl.Problem):
 
 def test_fields_are_labelled():
     surrogate = made(Rod())
-    found = surrogate.field({"x": 7}, k=[0.5, 1.0])
-    assert dict(found.sizes) == {"k": 2, "x": 7, "t": 100} and found["u"].dims == ("k", "x", "t")
-    at = {"x": found["x"].values[3], "t": found["t"].values[50], "k": 1.0}
-    assert float(found["u"].sel(k=1.0).isel(x=3, t=50)) == pytest.approx(float(surrogate(**at)["u"]), rel=1e-5)
-    assert {name: found[name].attrs["units"] for name in ("x", "t", "u", "k")} == Rod.units
-    assert found.attrs["problem"] == "Rod" and found.attrs["steps"] == 3 and len(found.attrs["weights_sha256"]) == 64
-    one = surrogate.field(5, k=1.0, t=0.5)
-    assert one["u"].dims == ("x",) and one.sizes["x"] == 5 and float(one["t"]) == 0.5
+    field = surrogate.field({"x": 7}, k=[0.5, 1.0])
+    assert dict(field.sizes) == {"k": 2, "x": 7, "t": 100} and field["u"].dims == ("k", "x", "t")
+    at = {"x": field["x"].values[3], "t": field["t"].values[50], "k": 1.0}
+    assert float(field["u"].sel(k=1.0).isel(x=3, t=50)) == pytest.approx(float(surrogate(**at)["u"]), rel=1e-5)
+    assert {name: field[name].attrs["units"] for name in ("x", "t", "u", "k")} == Rod.units
+    assert field.attrs["problem"] == "Rod" and field.attrs["steps"] == 3 and len(field.attrs["weights_sha256"]) == 64
+    line = surrogate.field(5, k=1.0, t=0.5)
+    assert line["u"].dims == ("x",) and line.sizes["x"] == 5 and float(line["t"]) == 0.5
 
 
 def test_fields_of_a_moved_geometry_have_physical_coordinates():
     channel = made(load_problem("examples/channel.py:Channel"), jnp.float64)
-    found = channel.field(6, height=[1.0, 2.0], viscosity=1.0)
-    assert found["u"].dims == ("height", "box_x", "box_y") and found["y"].dims == found["u"].dims
-    assert np.allclose(found["y"].sel(height=2.0).isel(box_x=0), np.linspace(0, 2, 6))
-    again = channel(x=found["x"].values, y=found["y"].values, height=found["height"].values[:, None, None], viscosity=1)
-    assert np.allclose(found["u"], again["u"], rtol=1e-9)
+    field = channel.field(6, height=[1.0, 2.0], viscosity=1.0)
+    assert field["u"].dims == ("height", "box_x", "box_y") and field["y"].dims == field["u"].dims
+    assert np.allclose(field["y"].sel(height=2.0).isel(box_x=0), np.linspace(0, 2, 6))
+    again = channel(x=field["x"].values, y=field["y"].values, height=field["height"].values[:, None, None], viscosity=1)
+    assert np.allclose(field["u"], again["u"], rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -247,11 +247,11 @@ def test_trust_is_the_relative_residual():
     """A network that is zero, put into u_t + k u + u_x = 0, u(0) = 1: nothing is left but the start."""
     surrogate = made(Decay(), jnp.float64)
     network = jax.tree.map(jnp.zeros_like, surrogate.network)
-    found = dataclasses.replace(surrogate, network=network).trust(k=1.2)
-    assert isinstance(found, Trust) and found.norms["residual"] == 0 and found.norms["start"] == pytest.approx(1)
-    assert found.norm == pytest.approx(1) and found.rank == 0 and len(found.trained) == 0
-    assert "Residual norm 1.0e+00 at k = 1.2; over the box the median is 1.0e+00" in str(found)
-    assert str(found).endswith(NOTE) and json.dumps(found.summary())
+    trust = dataclasses.replace(surrogate, network=network).trust(k=1.2)
+    assert isinstance(trust, Trust) and trust.norms["residual"] == 0 and trust.norms["start"] == pytest.approx(1)
+    assert trust.norm == pytest.approx(1) and trust.rank == 0 and len(trust.trained) == 0
+    assert "Residual norm 1.0e+00 at k = 1.2; over the box the median is 1.0e+00" in str(trust)
+    assert str(trust).endswith(NOTE) and json.dumps(trust.summary())
 
 
 def test_trust_is_relative_to_the_terms_at_that_theta():
@@ -276,16 +276,16 @@ def test_trust_knows_heads_and_trained_thetas():
     headed = with_heads(surrogate, np.array([[1.0]]), [True])
     assert headed.trust(k=1.0).norm != surrogate.trust(k=1.0).norm
     assert headed.trust(k=1.5).norm == surrogate.trust(k=1.5).norm
-    found = surrogate.trust(k=1.0)
-    assert len(found.trained) == 2 and found.trained[1] == found.norm and "at the trained thetas" in str(found)
+    trust = surrogate.trust(k=1.0)
+    assert len(trust.trained) == 2 and trust.trained[1] == trust.norm and "at the trained thetas" in str(trust)
 
 
 def test_trust_over_the_box_is_a_map():
     surrogate, seen = made(Decay()), []
-    found = surrogate.trust_map(lambda *reported: seen.append(reported))
-    assert found["norm"].dims == ("k",) and np.array_equal(found["k"], Decay.candidates.values["k"])
-    assert float(found["norm"].sel(k=1.5)) == pytest.approx(surrogate.trust(k=1.5).norm)
-    assert set(found) == {"norm", "norm_residual", "norm_start"} and found.attrs["comment"] == NOTE
+    norms = surrogate.trust_map(lambda *reported: seen.append(reported))
+    assert norms["norm"].dims == ("k",) and np.array_equal(norms["k"], Decay.candidates.values["k"])
+    assert float(norms["norm"].sel(k=1.5)) == pytest.approx(surrogate.trust(k=1.5).norm)
+    assert set(norms) == {"norm", "norm_residual", "norm_start"} and norms.attrs["comment"] == NOTE
     assert seen[-1] == ("residuals", 7, 7)
     assert surrogate.trust_map(k=[0.7, 1.1])["norm"].shape == (2,)
     with pytest.warns(cl.OutsideBoxWarning, match="k is 9"):
@@ -337,9 +337,9 @@ def test_heads_answer_at_their_thetas_and_nowhere_else():
     thetas = np.array([[1.0], [1.5], [2.0]])
     headed = with_heads(surrogate, thetas, [True, False, True])
     k = np.array([0.7, 1.0, 1.5, 2.0, 1.0])
-    base, found = surrogate(x=0.5, t=0.5, k=k)["u"], headed(x=0.5, t=0.5, k=k)["u"]
-    assert np.allclose(found - base, [0, 1, 0, 3, 1], atol=1e-5)
-    errors = [cl.evaluate(Decay(), one, thetas=thetas).outputs["u"].rel_l2 for one in (surrogate, headed)]
+    base, headed_u = surrogate(x=0.5, t=0.5, k=k)["u"], headed(x=0.5, t=0.5, k=k)["u"]
+    assert np.allclose(headed_u - base, [0, 1, 0, 3, 1], atol=1e-5)
+    errors = [cl.evaluate(Decay(), asked, thetas=thetas).outputs["u"].rel_l2 for asked in (surrogate, headed)]
     assert errors[0][1] == errors[1][1] and (errors[0] != errors[1])[[0, 2]].all()
 
 
@@ -395,9 +395,9 @@ def test_a_problem_of_ones_own_is_asked_for(tmp_path):
 
 def rewritten(path, **changes) -> None:
     """The file with another description, and a checksum that is right."""
-    about, _ = checkpoint.read(path)
+    header, _ = checkpoint.read(path)
     tree = {"network": cl.load(path).network, "heads": None}
-    checkpoint.write(path, tree, about | changes)
+    checkpoint.write(path, tree, header | changes)
 
 
 def test_files_that_hold_no_surrogate_are_refused(tmp_path):
@@ -435,14 +435,14 @@ def damaged(good: bytes, numbers: random.Random) -> bytes:
     for _ in range(numbers.choice([1, 1, 3, 20])):
         start = numbers.randrange(len(content) + 1)
         end = start + numbers.choice([1, 4, 100])
-        some = numbers.randbytes(numbers.choice([1, 8, 200]))
+        noise = numbers.randbytes(numbers.choice([1, 8, 200]))
         match numbers.randrange(5):
             case 0:
-                content[start : start + len(some)] = some
+                content[start : start + len(noise)] = noise
             case 1:
                 del content[start:end]
             case 2:
-                content[start:start] = some
+                content[start:start] = noise
             case 3:
                 del content[start + 1 :]
             case 4:
@@ -494,7 +494,7 @@ def test_adapting_a_run(tmp_path, monkeypatch, capsys):
     assert sharper.heads is not None and surrogate.heads is None
     assert [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(sharper.network)] == before
     t = np.linspace(0, 1, 20)
-    errors = [np.abs(one(x=0.5, t=t, k=0.6)["u"] - np.exp(-0.6 * t)).max() for one in (surrogate, sharper)]
+    errors = [np.abs(asked(x=0.5, t=t, k=0.6)["u"] - np.exp(-0.6 * t)).max() for asked in (surrogate, sharper)]
     assert sharper.heads.used[0] and errors[1] < 0.5 * errors[0]
     assert np.array_equal(sharper(x=0.5, t=t, k=1.2)["u"], surrogate(x=0.5, t=t, k=1.2)["u"])
     sharper.save(tmp_path / "sharper.clpinn")
@@ -507,13 +507,13 @@ def test_adapting_a_run(tmp_path, monkeypatch, capsys):
 
     command = ["adapt", str(tmp_path / "run")]
     done = CliRunner().invoke(app, [*command, "k=0.6,1.9", "--json"], catch_exceptions=False)
-    found = json.loads(done.stdout)
-    assert [row["k"] for row in found["thetas"]] == [0.6, 1.9]
-    assert found["thetas"][0]["used"]
-    for row in found["thetas"]:
+    report = json.loads(done.stdout)
+    assert [row["k"] for row in report["thetas"]] == [0.6, 1.9]
+    assert report["thetas"][0]["used"]
+    for row in report["thetas"]:
         better = row["rel_l2_after"]["u"] < row["rel_l2_before"]["u"]
         assert better == row["used"] and ("is used" if better else "the base stays") in row["reason"]
-    assert cl.load(found["file"], Inflow()).heads.thetas.tolist() == [[0.6], [1.9]]
+    assert cl.load(report["file"], Inflow()).heads.thetas.tolist() == [[0.6], [1.9]]
     monkeypatch.setattr(sys, "argv", ["clpinn", *command])
     with pytest.raises(SystemExit) as ended:
         main()
