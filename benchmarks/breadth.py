@@ -18,7 +18,7 @@ import accuracy
 from pages import show
 
 from clpinn.problems import load_problem
-from clpinn.training.rows import flow
+from clpinn.training.causality import time_direction
 
 OWN, EXAMPLES = "benchmarks/user_problems.py", "examples"
 PROBLEMS = {
@@ -52,7 +52,7 @@ def main() -> None:
     ]
     for name in arguments.problems:
         problem = load_problem(PROBLEMS[name])
-        variants = [[], ["natural.causality=0"]] if flow(problem) else [[]]
+        variants = [[], ["natural.causality=0"]] if time_direction(problem) else [[]]
         cells = []
         for overrides in variants:
             label = "-".join([name, *overrides, f"{arguments.seconds:g}s", "0"])

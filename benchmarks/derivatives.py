@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from clpinn.calculus.names import Derivatives, parse_name, requested
 from clpinn.formulation.calls import call_by_name
 from clpinn.formulation.pointwise import residuals, values
-from clpinn.networks import FNN, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
 from clpinn.problems import BENCHMARKS, Burgers
 
 NETWORKS = {"schaffer": (30, 4), "poisson_boltzmann": (30, 5)}
@@ -71,7 +72,7 @@ def main() -> None:
     for name in arguments.problems:
         problem = Burgers(hard=False) if name == "burgers" else BENCHMARKS[name]()
         width, depth = NETWORKS.get(name, (50, 4))
-        network = build(FNN, problem, width, depth, jax.random.key(0))
+        network = make(problem, Architecture("fnn", width, depth), jax.random.key(0))
         keys = jax.random.split(jax.random.key(1))
         x = jnp.asarray(problem.coordinates.sample(arguments.points, keys[0]), jnp.float32)
         theta = jnp.asarray(problem.parameters.sample(arguments.points, keys[1]), jnp.float32)

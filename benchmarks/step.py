@@ -79,12 +79,13 @@ def ours(tasks: int):
     import jax
     import jax.numpy as jnp
 
-    from clpinn.networks import FNN, build
+    from clpinn.networks.architecture import Architecture
+    from clpinn.networks.make import make
     from clpinn.problems import Burgers
     from clpinn.training.pool_loss import Collocation, PoolLoss, Tasks
 
     problem = Burgers(hard=False)
-    network = build(FNN, problem, 50, 4, jax.random.key(0))
+    network = make(problem, Architecture("fnn", 50, 4), jax.random.key(0))
     dense = Collocation.sample(problem, jax.random.key(0))
     sparse = Collocation.sample(problem, jax.random.key(0), 0.1)
     loss = PoolLoss(problem, dense, sparse, jnp.float32)

@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 
 import clpinn as cl
-from clpinn.networks import FNN, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
 from clpinn.training.batches import TaskMix, row_source
 from clpinn.training.rows import Batch
 
 
 def tiny(problem: cl.Problem, seed: int = 0, width: int = 4):
-    return build(FNN, problem, width, 1, jax.random.key(seed), jnp.float64)
+    return make(problem, Architecture("fnn", width, 1), jax.random.key(seed), jnp.float64)
 
 
 class Waves(cl.Problem):

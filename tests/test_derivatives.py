@@ -13,7 +13,8 @@ from clpinn.calculus.jets import Jet, closure
 from clpinn.calculus.names import Derivatives, parse_name, requested
 from clpinn.formulation.calls import call_by_name
 from clpinn.formulation.geometry import placed
-from clpinn.networks import FNN, ParamFNN, QuadraticFNN, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
 from clpinn.problems import BENCHMARKS, load_problem
 
 
@@ -87,11 +88,11 @@ def double():
 
 @pytest.mark.parametrize(
     "problem, kind",
-    [(Plain(), QuadraticFNN), (Everything(), ParamFNN)],
+    [(Plain(), "quadratic"), (Everything(), "param-fnn")],
     ids=["plain quadratic", "constrained ParamFNN"],
 )
 def test_streams_equal_nested_jvp_to_fourth_order(problem, kind):
-    network = build(kind, problem, 6, 2, jax.random.key(0), jnp.float64)
+    network = make(problem, Architecture(kind, 6, 2), jax.random.key(0), jnp.float64)
     point = jnp.array(list(POINT.values()))
     streams = jax.jit(lambda p: cl.named_derivatives(problem, network, p[:3], p[3:], NAMES))(point)
     for name in NAMES:
@@ -103,7 +104,7 @@ def test_streams_equal_nested_jvp_to_fourth_order(problem, kind):
 def test_mapped_coordinates(name):
     """Along physical coordinates, against derivatives through an explicit Newton inverse of the map."""
     problem = Moved()
-    network = build(FNN, problem, 5, 2, jax.random.key(1), jnp.float64)
+    network = make(problem, Architecture("fnn", 5, 2), jax.random.key(1), jnp.float64)
     x, theta = jnp.array([0.4, 0.6]), jnp.array([0.9])
 
     def place(x, theta):
@@ -172,7 +173,7 @@ def test_product_and_sum_rules():
 
 def stream_count(problem):
     """The number of streams through the network: the matrix products of its only square layer."""
-    network = build(FNN, problem, 7, 2, jax.random.key(0), jnp.float64)
+    network = make(problem, Architecture("fnn", 7, 2), jax.random.key(0), jnp.float64)
     x, theta = jnp.ones(len(problem.coordinates)), jnp.ones(len(problem.parameters))
     equations = jax.make_jaxpr(lambda: cl.residuals(problem, network, x, theta))().eqns
     return sum(e.primitive.name == "dot_general" and e.invars[1].aval.shape == (7, 7) for e in equations)
@@ -261,7 +262,7 @@ def test_only_what_is_needed_is_computed(name):
 def test_collapsed_streams_change_nothing(name):
     """Residuals and their gradient against the formula with a separate stream for each derivative."""
     problem = COLLAPSE[name][0]()
-    network = build(ParamFNN, problem, 6, 2, jax.random.key(0), jnp.float64)
+    network = make(problem, Architecture("param-fnn", 6, 2), jax.random.key(0), jnp.float64)
     x, theta = (
         jnp.asarray(box.sample(8, jax.random.key(i))) for i, box in enumerate((problem.coordinates, problem.parameters))
     )
@@ -335,7 +336,7 @@ def test_affine_inputs_have_no_second_stream():
 
 def test_periodic_feature_is_exact():
     problem = Everything()
-    network = build(FNN, problem, 4, 1, jax.random.key(3), jnp.float64)
+    network = make(problem, Architecture("fnn", 4, 1), jax.random.key(3), jnp.float64)
     theta = jnp.array([0.1, 1.5])
     names = ["u", "u_phi", "u_phiphi"]
     low, high, middle = (
@@ -347,7 +348,7 @@ def test_periodic_feature_is_exact():
 
 def test_works_under_jit_vmap_and_grad():
     problem = cl.problems.Burgers()
-    network = build(FNN, problem, 5, 2, jax.random.key(0), jnp.float64)
+    network = make(problem, Architecture("fnn", 5, 2), jax.random.key(0), jnp.float64)
     x = jnp.asarray(problem.coordinates.sample(8, jax.random.key(1)))
     theta = jnp.array([0.1])
 

@@ -12,7 +12,8 @@ from small import Known
 import clpinn as cl
 from clpinn.formulation import references
 from clpinn.formulation.pointwise import residual_sizes
-from clpinn.networks import FNN, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
 from clpinn.problems import load_problem
 from clpinn.runs.evaluate import aggregate, evaluate
 
@@ -75,7 +76,7 @@ def test_without_a_reference_residuals_are_reported():
 
 def test_chunks_do_not_change_the_result(monkeypatch):
     problem = cl.problems.Schaffer()
-    network = build(FNN, problem, 6, 2, jax.random.key(0))
+    network = make(problem, Architecture("fnn", 6, 2), jax.random.key(0))
     thetas = np.array([[0.01], [0.3]])
     whole = evaluate(problem, network, thetas)
     monkeypatch.setattr(sys.modules["clpinn.runs.evaluate"], "CHUNK", 777)
@@ -88,7 +89,7 @@ def test_precision_follows_the_network():
     problem = cl.problems.Kovasznay()
     thetas = np.array([[20.0]])
     with jax.enable_x64(True):
-        network = build(FNN, problem, 6, 2, jax.random.key(0), jnp.float64)
+        network = make(problem, Architecture("fnn", 6, 2), jax.random.key(0), jnp.float64)
     single = jax.tree.map(lambda w: jnp.asarray(np.asarray(w, np.float32)), network)
     fine, coarse = evaluate(problem, network, thetas), evaluate(problem, single, thetas)
     for name in problem.outputs:
@@ -104,7 +105,7 @@ def test_memory_of_the_largest_evaluation_is_bounded():
             return {"u": mu1 * x + mu2 * y + k * A}
 
     problem = Cheap()
-    network = build(FNN, problem, 4, 1, jax.random.key(0))
+    network = make(problem, Architecture("fnn", 4, 1), jax.random.key(0))
     references.reference_table(problem)
     evaluate(problem, network, thetas=problem.candidates.points[:2])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -133,7 +134,7 @@ def test_examples_solve_their_equation(name):
     problem = load_problem(name)
     found = cl.reference_residual(problem, jax.random.key(0))
     assert found is not None and max(found.values()) < 1e-9
-    network = build(FNN, problem, 6, 2, jax.random.key(0))
+    network = make(problem, Architecture("fnn", 6, 2), jax.random.key(0))
     metrics = evaluate(problem, network, thetas=problem.parameters.corners()[:1])
     assert np.isfinite(metrics.summary()["outputs"]["u"]["rel_l2_macro"])
 

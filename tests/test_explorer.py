@@ -7,7 +7,7 @@ import pytest
 
 import clpinn as cl
 from clpinn.formulation.geometry import placed
-from clpinn.networks import KINDS, build
+from clpinn.networks.make import make
 from clpinn.problems import load_problem
 from clpinn.report.explorer import explorer_html, explorer_page
 from clpinn.report.page import page as report
@@ -44,7 +44,7 @@ def surrogate_of(problem: cl.Problem, **record) -> cl.Surrogate:
     """A random network of the natural preset."""
     size = cl.natural(problem).network
     with jax.enable_x64(True):
-        network = build(KINDS[size.kind], problem, size.width, size.depth, jax.random.key(0), jnp.float64)
+        network = make(problem, size, jax.random.key(0), jnp.float64)
     return cl.Surrogate(problem, network, record=record)
 
 

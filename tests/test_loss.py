@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import clpinn as cl
-from clpinn.networks import FNN, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
 from clpinn.training.pool_loss import Collocation, PoolLoss, Tasks
 
 
@@ -31,7 +32,7 @@ class Measured(cl.Problem):
 
 def setup(dtype=jnp.float64, **options):
     problem = Measured()
-    network = build(FNN, problem, 5, 2, jax.random.key(0), dtype)
+    network = make(problem, Architecture("fnn", 5, 2), jax.random.key(0), dtype)
     dense = Collocation.sample(problem, jax.random.key(1))
     sparse = Collocation.sample(problem, jax.random.key(1), 0.1)
     return problem, network, dense, sparse, PoolLoss(problem, dense, sparse, dtype, **options)
@@ -145,9 +146,12 @@ import resource
 import jax, jax.numpy as jnp, numpy as np
 import clpinn as cl
 from clpinn.training.pool_loss import Collocation, PoolLoss, Tasks
-from clpinn.networks import FNN, build
+from clpinn.networks.fnn import FNN
+from clpinn.training.pool_loss import Collocation, PoolLoss, Tasks
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
 problem = cl.problems.PoissonBoltzmann()
-network = build(FNN, problem, 30, 5, jax.random.key(0))
+network = make(problem, Architecture("fnn", 30, 5), jax.random.key(0))
 dense, sparse = (Collocation.sample(problem, jax.random.key(1), f) for f in (1.0, 0.1))
 assert (len(dense.points["interior"]), len(sparse.points["interior"])) == (5041, 529)
 loss = PoolLoss(problem, dense, sparse, jnp.float32)

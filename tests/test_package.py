@@ -37,7 +37,7 @@ FLOW: dict[str, list[str]] = {
         "loader",
         "__init__",
     ],
-    "networks": ["layers", "fnn", "rivals", "__init__"],
+    "networks": ["layers", "architecture", "fnn", "standard", "p2inn", "generated", "hyperpinn", "metapinn", "make"],
     "training": [
         "tasks",
         "gaussian_process",
@@ -58,7 +58,7 @@ FLOW: dict[str, list[str]] = {
         "events",
         "trainer",
     ],
-    "surrogate": ["adapt", "trust", "surrogate"],
+    "surrogate": ["adaptations", "adapt", "answers", "field", "trust", "file", "surrogate"],
     "exports": ["translate", "export"],
     "runs": ["evaluate", "run"],
     "report": ["reader", "style", "fields", "heads", "figures", "explorer", "page"],

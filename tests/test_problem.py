@@ -9,7 +9,8 @@ import clpinn as cl
 from clpinn.formulation.geometry import box_points, data_points
 from clpinn.formulation.problem import task_prior
 from clpinn.formulation.validation import validate
-from clpinn.networks import FNN, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make as make_network
 from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.problems.loader import paper_form
 
@@ -62,7 +63,7 @@ def test_protocol_counts():
 def test_hard_conditions_hold_exactly(name):
     problem = BENCHMARKS[name]()
     with jax.enable_x64(True):
-        network = build(FNN, problem, 8, 2, jax.random.key(3), jnp.float64)
+        network = make_network(problem, Architecture("fnn", 8, 2), jax.random.key(3), jnp.float64)
         theta = jnp.asarray(problem.parameters.sample(1, jax.random.key(0))[0])
         faces = cl.boundary("x") if name != "poisson_boltzmann" else cl.boundary("x", "y")
         edge = jnp.asarray(faces.sample(problem.coordinates, 50, jax.random.key(1)))
@@ -79,7 +80,7 @@ def test_hard_conditions_hold_exactly(name):
 
 def test_soft_and_hard_burgers_conditions_by_name():
     soft = cl.problems.Burgers(hard=False)
-    network = build(FNN, soft, 8, 2, jax.random.key(3))
+    network = make_network(soft, Architecture("fnn", 8, 2), jax.random.key(3))
     theta = jnp.array([0.1])
     by_name = {condition.name: condition for condition in soft.conditions}
     x = jnp.array([0.3, 0.0])
@@ -127,7 +128,7 @@ def test_several_equations_and_no_parameters():
         parameters=cl.Box(), outputs=("u", "v"), residual=lambda self, d: {"a": d.u_t - d.v, "b": d.v_x + d.u}
     )
     validate(problem)
-    network = build(FNN, problem, 4, 1, jax.random.key(0))
+    network = make_network(problem, Architecture("fnn", 4, 1), jax.random.key(0))
     point = jnp.array([0.1, 0.2]), jnp.zeros(0)
     residuals = cl.residuals(problem, network, *point)
     d = cl.named_derivatives(problem, network, *point, ["u", "v", "u_t", "v_x"])
@@ -216,7 +217,7 @@ def test_constants_may_be_integers():
         constrain=lambda self, raw, x: {"u": 3 * x, "v": 7},
     )
     validate(problem)
-    network = build(FNN, problem, 4, 1, jax.random.key(0))
+    network = make_network(problem, Architecture("fnn", 4, 1), jax.random.key(0))
     x, theta = jnp.array([0.5, 0.25]), jnp.array([0.3])
     outputs = cl.values(problem, network, x, theta)
     assert {name: (float(value), value.dtype) for name, value in outputs.items()} == {

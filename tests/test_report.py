@@ -26,7 +26,7 @@ from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.page import page
 from clpinn.report.reader import Run
 from clpinn.report.style import save
-from clpinn.surrogate.adapt import Heads
+from clpinn.surrogate.adaptations import Heads
 from clpinn.training.settings import override
 
 

@@ -25,15 +25,15 @@ import clpinn as cl
 from clpinn.cli import commands as cli
 from clpinn.errors import RunError, SettingsError
 from clpinn.formulation.problem import describe
-from clpinn.networks import count
+from clpinn.networks.architecture import count
 from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.runs import run as runs
 from clpinn.runs.run import Observer, load_network, run
 from clpinn.training import checkpoint, trainer
-from clpinn.training.pool_loss import Loss
 from clpinn.training.rows import Rows
 from clpinn.training.settings import METHODS, natural, override, paper, scaled
-from clpinn.training.trainer import EVENTS_UNTIL, RECOVERIES, VALIDATION_STEPS, Trainer
+from clpinn.training.stages.natural import EVENTS_UNTIL, VALIDATION_STEPS
+from clpinn.training.trainer import RECOVERIES, Trainer
 
 FILES = {"config.json", "history.jsonl", "metrics.json", "errors.csv", "checkpoint", "model.clpinn"}
 QUICK = ["network.width=5", "network.depth=1", "tasks.active=4", "tasks.evaluations=2"]

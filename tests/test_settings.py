@@ -5,18 +5,10 @@ from pathlib import Path
 import pytest
 
 import clpinn as cl
+from clpinn.errors import SettingsError
+from clpinn.networks.architecture import Architecture
 from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.training.settings import (
-    METHODS,
-    Architecture,
-    SettingsError,
-    from_dict,
-    natural,
-    override,
-    paper,
-    scaled,
-    to_dict,
-)
+from clpinn.training.settings import METHODS, from_dict, natural, override, paper, scaled, to_dict
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

@@ -18,18 +18,24 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn.cli.commands import _thetas, app, main
 from clpinn.errors import SurrogateError
-from clpinn.networks import FNN, KINDS, build, precision
+from clpinn.formulation.geometry import placed
+from clpinn.formulation.validation import validate
+from clpinn.networks.architecture import Architecture, precision
+from clpinn.networks.make import KINDS, make
 from clpinn.problems import load_problem
-from clpinn.surrogate.adapt import Heads
+from clpinn.surrogate.adaptations import Heads
 from clpinn.surrogate.trust import NOTE, Trust
+from clpinn.training import checkpoint
 from clpinn.training.settings import override
 
 KEY = jax.random.key(0)
 
 
-def made(problem: cl.Problem, dtype=jnp.float32, kind=FNN) -> cl.Surrogate:
+def made(problem: cl.Problem, dtype=jnp.float32, kind="fnn") -> cl.Surrogate:
     with jax.enable_x64(dtype == jnp.float64):
-        return cl.Surrogate(problem, build(kind, problem, 6, 2, KEY, dtype), record={"tasks": [], "steps": 3})
+        return cl.Surrogate(
+            problem, make(problem, Architecture(kind, 6, 2), KEY, dtype), record={"tasks": [], "steps": 3}
+        )
 
 
 def with_heads(surrogate: cl.Surrogate, thetas: np.ndarray, used: list[bool]) -> cl.Surrogate:
@@ -51,14 +57,14 @@ def test_calls_broadcast_and_are_those_of_the_network(dtype):
     problem = cl.problems.AllenCahn()
     surrogate = made(problem, dtype)
     x, t = np.linspace(-1, 1, 7)[:, None], np.array([0.1, 0.9])
-    found = surrogate(x=x, t=t, nu=0.01, rho=4)
-    assert set(found) == {"u"} and found["u"].shape == (7, 2)
+    outputs = surrogate(x=x, t=t, nu=0.01, rho=4)
+    assert set(outputs) == {"u"} and outputs["u"].shape == (7, 2)
     with jax.enable_x64(dtype == jnp.float64):
         point, theta = jnp.array([x[3, 0], 0.9], dtype), jnp.array([0.01, 4.0], dtype)
         alone = cl.values(problem, surrogate.network, point, theta)["u"]
         slope = cl.named_derivatives(problem, surrogate.network, point, theta, ["u_xnu"])["u_xnu"]
     rtol = 1e-4 if dtype == jnp.float32 else 1e-12
-    assert np.isclose(found["u"][3, 1], alone, rtol=rtol)
+    assert np.isclose(outputs["u"][3, 1], alone, rtol=rtol)
     assert np.isclose(surrogate.derivative("u_xnu", x=x[3, 0], t=0.9, nu=0.01, rho=4), slope, rtol=rtol)
     assert np.ndim(surrogate(x=0.0, t=0.5, nu=0.01, rho=4)["u"]) == 0
     assert surrogate(x=np.zeros((0, 3)), t=0.5, nu=0.01, rho=4)["u"].shape == (0, 3)
@@ -68,20 +74,20 @@ def test_more_points_than_a_chunk(monkeypatch):
     surrogate = made(cl.problems.Burgers())
     x = np.linspace(-1, 1, 11)
     whole = surrogate(x=x, t=0.5, nu=0.1)["u"]
-    monkeypatch.setattr("clpinn.surrogate.CHUNK", 4)
+    monkeypatch.setattr("clpinn.surrogate.answers.CHUNK", 4)
     assert np.allclose(surrogate(x=x, t=0.5, nu=0.1)["u"], whole, rtol=1e-5)
 
 
 def test_millions_of_points_take_little_more_memory_than_their_answer(monkeypatch):
     """Columns that broadcast are never spread out as a whole."""
     surrogate, seen = made(cl.problems.Burgers()), []
-    monkeypatch.setattr("clpinn.surrogate.BLOCK", 1000)
+    monkeypatch.setattr("clpinn.surrogate.answers.BLOCK", 1000)
 
-    def answer(network, derivatives, points, thetas):
+    def answer(problem, network, derivatives, points, thetas):
         seen.append(len(points))
         return {"u": points[:, 0] + 10 * points[:, 1] + 100 * thetas[:, 0]}
 
-    object.__setattr__(surrogate, "_rows", answer)
+    monkeypatch.setattr("clpinn.surrogate.answers._evaluated", answer)
     x, t, nu = np.linspace(-1, 1, 40)[:, None, None], np.linspace(0, 1, 60)[:, None], np.array([0.1, 0.2])
     assert np.allclose(surrogate(x=x, t=t, nu=nu)["u"], x + 10 * t + 100 * nu)
     assert seen == [1000] * 4 + [800]
@@ -95,12 +101,12 @@ def test_coordinates_are_the_physical_ones():
     with jax.enable_x64(True):
         expected = [cl.values(problem, surrogate.network, jnp.asarray(x), jnp.asarray(theta)) for x in box]
         named = [dict(zip(problem.axes, (*x, *theta), strict=True)) for x in box]
-        physical = [cl.problem.placed(problem, point) for point in named]
+        physical = [placed(problem, point) for point in named]
     thetas = dict(zip(problem.parameters, theta, strict=True))
     for point, values in zip(physical, expected, strict=True):
-        found = surrogate(**{name: float(point[name]) for name in problem.coordinates}, **thetas)
+        answers = surrogate(**{name: float(point[name]) for name in problem.coordinates}, **thetas)
         for name, value in values.items():
-            assert np.isclose(found[name], value, rtol=1e-9)
+            assert np.isclose(answers[name], value, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -121,20 +127,20 @@ def test_bad_calls_are_told(named, message):
 def test_outside_the_box_is_warned_of():
     surrogate = made(cl.problems.Burgers())
     for ask in (lambda: surrogate(x=0.1, t=0.2, nu=2.0), lambda: surrogate.field(3, nu=2.0)):
-        with pytest.warns(cl.OutsideBoxWarning, match="nu is 2") as told:
+        with pytest.warns(cl.OutsideBoxWarning, match="nu is 2") as warned:
             ask()
-        assert told[0].filename == __file__  # the line that asked
+        assert warned[0].filename == __file__  # the line that asked
 
 
 def test_outside_the_domain_is_warned_of_once_however_many_points(monkeypatch):
-    monkeypatch.setattr("clpinn.surrogate.BLOCK", 10)
-    with pytest.warns(cl.OutsideBoxWarning, match=r"t is 0 to 3, outside its box \[0, 1\]") as told:
+    monkeypatch.setattr("clpinn.surrogate.answers.BLOCK", 10)
+    with pytest.warns(cl.OutsideBoxWarning, match=r"t is 0 to 3, outside its box \[0, 1\]") as warned:
         made(cl.problems.Burgers())(x=0.1, t=np.linspace(0, 3, 40), nu=0.5)
-    assert len(told) == 1
+    assert len(warned) == 1
     channel = made(load_problem("examples/channel.py:Channel"))
-    with pytest.warns(cl.OutsideBoxWarning, match="y is 0 to 1.5, outside") as told:
+    with pytest.warns(cl.OutsideBoxWarning, match="y is 0 to 1.5, outside") as warned:
         channel(x=0.5, y=np.linspace(0, 3, 40), height=2.0, viscosity=1.0)
-    assert len(told) == 1
+    assert len(warned) == 1
 
 
 # A JAX function ----------------------------------------------------------------------------------------------
@@ -144,11 +150,11 @@ def test_the_function_is_the_surrogate_and_can_be_differentiated():
     surrogate = made(cl.problems.AllenCahn(), jnp.float64)
     function, at = surrogate.function(), {"x": np.linspace(-1, 1, 5)[:, None], "t": [0.1, 0.9], "rho": 4.0}
     with jax.enable_x64(True):
-        found = jax.jit(function)(**at, nu=0.01)["u"]
+        u = jax.jit(function)(**at, nu=0.01)["u"]
         slopes = jax.vmap(jax.grad(lambda nu, x: function(x=x, t=0.9, nu=nu, rho=4.0)["u"]), (None, 0))
         by_nu = slopes(0.01, jnp.linspace(-1, 1, 5))
         named = surrogate.function("u_nu", "u_xx")(**at, nu=0.01)
-    assert found.dtype == jnp.float64 and np.allclose(found, surrogate(**at, nu=0.01)["u"], rtol=1e-12)
+    assert u.dtype == jnp.float64 and np.allclose(u, surrogate(**at, nu=0.01)["u"], rtol=1e-12)
     expected = surrogate.derivative("u_nu", **at, nu=0.01)
     assert np.allclose(by_nu, expected[:, 1], rtol=1e-10) and np.allclose(named["u_nu"], expected, rtol=1e-12)
     assert np.allclose(named["u_xx"], surrogate.derivative("u_xx", **at, nu=0.01), rtol=1e-12)
@@ -157,9 +163,9 @@ def test_the_function_is_the_surrogate_and_can_be_differentiated():
 def test_the_function_is_single_where_x64_is_off():
     surrogate = made(cl.problems.Burgers(), jnp.float64)
     function = surrogate.function()
-    found, slope = jax.value_and_grad(lambda nu: function(x=0.3, t=0.5, nu=nu)["u"])(0.1)
-    assert found.dtype == slope.dtype == jnp.float32
-    assert np.isclose(found, surrogate(x=0.3, t=0.5, nu=0.1)["u"], rtol=1e-5)
+    u, slope = jax.value_and_grad(lambda nu: function(x=0.3, t=0.5, nu=nu)["u"])(0.1)
+    assert u.dtype == slope.dtype == jnp.float32
+    assert np.isclose(u, surrogate(x=0.3, t=0.5, nu=0.1)["u"], rtol=1e-5)
     with pytest.raises(cl.DomainError, match="nu is missing"):
         function(x=0.3, t=0.5)
 
@@ -192,23 +198,23 @@ class Rod(cl.Problem):
 
 def test_fields_are_labelled():
     surrogate = made(Rod())
-    found = surrogate.field({"x": 7}, k=[0.5, 1.0])
-    assert dict(found.sizes) == {"k": 2, "x": 7, "t": 100} and found["u"].dims == ("k", "x", "t")
-    at = {"x": found["x"].values[3], "t": found["t"].values[50], "k": 1.0}
-    assert float(found["u"].sel(k=1.0).isel(x=3, t=50)) == pytest.approx(float(surrogate(**at)["u"]), rel=1e-5)
-    assert {name: found[name].attrs["units"] for name in ("x", "t", "u", "k")} == Rod.units
-    assert found.attrs["problem"] == "Rod" and found.attrs["steps"] == 3 and len(found.attrs["weights_sha256"]) == 64
-    one = surrogate.field(5, k=1.0, t=0.5)
-    assert one["u"].dims == ("x",) and one.sizes["x"] == 5 and float(one["t"]) == 0.5
+    field = surrogate.field({"x": 7}, k=[0.5, 1.0])
+    assert dict(field.sizes) == {"k": 2, "x": 7, "t": 100} and field["u"].dims == ("k", "x", "t")
+    at = {"x": field["x"].values[3], "t": field["t"].values[50], "k": 1.0}
+    assert float(field["u"].sel(k=1.0).isel(x=3, t=50)) == pytest.approx(float(surrogate(**at)["u"]), rel=1e-5)
+    assert {name: field[name].attrs["units"] for name in ("x", "t", "u", "k")} == Rod.units
+    assert field.attrs["problem"] == "Rod" and field.attrs["steps"] == 3 and len(field.attrs["weights_sha256"]) == 64
+    line = surrogate.field(5, k=1.0, t=0.5)
+    assert line["u"].dims == ("x",) and line.sizes["x"] == 5 and float(line["t"]) == 0.5
 
 
 def test_fields_of_a_moved_geometry_have_physical_coordinates():
     channel = made(load_problem("examples/channel.py:Channel"), jnp.float64)
-    found = channel.field(6, height=[1.0, 2.0], viscosity=1.0)
-    assert found["u"].dims == ("height", "box_x", "box_y") and found["y"].dims == found["u"].dims
-    assert np.allclose(found["y"].sel(height=2.0).isel(box_x=0), np.linspace(0, 2, 6))
-    again = channel(x=found["x"].values, y=found["y"].values, height=found["height"].values[:, None, None], viscosity=1)
-    assert np.allclose(found["u"], again["u"], rtol=1e-9)
+    field = channel.field(6, height=[1.0, 2.0], viscosity=1.0)
+    assert field["u"].dims == ("height", "box_x", "box_y") and field["y"].dims == field["u"].dims
+    assert np.allclose(field["y"].sel(height=2.0).isel(box_x=0), np.linspace(0, 2, 6))
+    again = channel(x=field["x"].values, y=field["y"].values, height=field["height"].values[:, None, None], viscosity=1)
+    assert np.allclose(field["u"], again["u"], rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +238,7 @@ def test_a_unit_of_nothing_is_told():
         units = {"y": "m"}
 
     with pytest.raises(cl.ProblemError, match="units names y"):
-        cl.problem.validate(Wrong())
+        validate(Wrong())
 
 
 # Trust -------------------------------------------------------------------------------------------------------
@@ -242,11 +248,11 @@ def test_trust_is_the_relative_residual():
     """A network that is zero, put into u_t + k u + u_x = 0, u(0) = 1: nothing is left but the start."""
     surrogate = made(Decay(), jnp.float64)
     network = jax.tree.map(jnp.zeros_like, surrogate.network)
-    found = dataclasses.replace(surrogate, network=network).trust(k=1.2)
-    assert isinstance(found, Trust) and found.norms["residual"] == 0 and found.norms["start"] == pytest.approx(1)
-    assert found.norm == pytest.approx(1) and found.rank == 0 and len(found.trained) == 0
-    assert "Residual norm 1.0e+00 at k = 1.2; over the box the median is 1.0e+00" in str(found)
-    assert str(found).endswith(NOTE) and json.dumps(found.summary())
+    trust = dataclasses.replace(surrogate, network=network).trust(k=1.2)
+    assert isinstance(trust, Trust) and trust.norms["residual"] == 0 and trust.norms["start"] == pytest.approx(1)
+    assert trust.norm == pytest.approx(1) and trust.rank == 0 and len(trust.trained) == 0
+    assert "Residual norm 1.0e+00 at k = 1.2; over the box the median is 1.0e+00" in str(trust)
+    assert str(trust).endswith(NOTE) and json.dumps(trust.summary())
 
 
 def test_trust_is_relative_to_the_terms_at_that_theta():
@@ -271,20 +277,57 @@ def test_trust_knows_heads_and_trained_thetas():
     headed = with_heads(surrogate, np.array([[1.0]]), [True])
     assert headed.trust(k=1.0).norm != surrogate.trust(k=1.0).norm
     assert headed.trust(k=1.5).norm == surrogate.trust(k=1.5).norm
-    found = surrogate.trust(k=1.0)
-    assert len(found.trained) == 2 and found.trained[1] == found.norm and "at the trained thetas" in str(found)
+    trust = surrogate.trust(k=1.0)
+    assert len(trust.trained) == 2 and trust.trained[1] == trust.norm and "at the trained thetas" in str(trust)
 
 
 def test_trust_over_the_box_is_a_map():
     surrogate, seen = made(Decay()), []
-    found = surrogate.trust(lambda *told: seen.append(told))
-    assert found["norm"].dims == ("k",) and np.array_equal(found["k"], Decay.candidates.values["k"])
-    assert float(found["norm"].sel(k=1.5)) == pytest.approx(surrogate.trust(k=1.5).norm)
-    assert set(found) == {"norm", "norm_residual", "norm_start"} and found.attrs["comment"] == NOTE
+    norms = surrogate.trust_map(lambda *reported: seen.append(reported))
+    assert norms["norm"].dims == ("k",) and np.array_equal(norms["k"], Decay.candidates.values["k"])
+    assert float(norms["norm"].sel(k=1.5)) == pytest.approx(surrogate.trust(k=1.5).norm)
+    assert set(norms) == {"norm", "norm_residual", "norm_start"} and norms.attrs["comment"] == NOTE
     assert seen[-1] == ("residuals", 7, 7)
-    assert surrogate.trust(k=[0.7, 1.1])["norm"].shape == (2,)
+    assert surrogate.trust_map(k=[0.7, 1.1])["norm"].shape == (2,)
     with pytest.warns(cl.OutsideBoxWarning, match="k is 9"):
         surrogate.trust(k=9.0)
+
+
+def test_trust_is_of_one_theta():
+    surrogate = made(Decay())
+    for theta, message in (({}, "each of k, but got none"), ({"k": [0.7, 1.1]}, r"but got k = \[0.7, 1.1\]")):
+        with pytest.raises(cl.DomainError, match=f"{message}. For a map over many thetas use trust_map"):
+            surrogate.trust(**theta)
+    with pytest.raises(cl.DomainError, match="Unknown axis 'mu'"):
+        surrogate.trust(mu=1.0)
+    with pytest.raises(cl.DomainError, match="Unknown axis 'mu'"):
+        surrogate.trust_map(mu=[1.0])
+
+
+def test_a_problem_without_parameters_has_one_theta():
+    class Single(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box()
+
+        def residual(self, d):
+            return d.u_x - d.u
+
+    surrogate = made(Single())
+    trust = surrogate.trust()
+    assert isinstance(trust, Trust) and trust.theta == {} and " at " not in str(trust).split(";")[0]
+    assert float(surrogate.trust_map()["norm"]) == pytest.approx(trust.norm)
+
+
+def test_unseen_are_the_candidates_that_were_never_trained():
+    surrogate = dataclasses.replace(made(Decay()), record={"tasks": [[0.5], [1.1], [2.0]]})
+    assert surrogate.unseen().ravel().tolist() == [0.75, 1.0, 1.25, 1.5, 1.75]  # as in files of before
+    dropped = dataclasses.replace(surrogate, record=surrogate.record | {"displaced": [[1.0], [1.75]]})
+    assert dropped.unseen().ravel().tolist() == [0.75, 1.25, 1.5]
+    chosen = dropped.unseen(2).ravel().tolist()
+    assert chosen == sorted(chosen) and len(chosen) == 2 and set(chosen) < {0.75, 1.25, 1.5}
+    every = dataclasses.replace(surrogate, record={"tasks": [], "displaced": Decay.candidates.points.tolist()})
+    with pytest.raises(cl.DomainError, match="Every candidate was trained"):
+        every.unseen()
 
 
 # Heads and files ---------------------------------------------------------------------------------------------
@@ -295,9 +338,9 @@ def test_heads_answer_at_their_thetas_and_nowhere_else():
     thetas = np.array([[1.0], [1.5], [2.0]])
     headed = with_heads(surrogate, thetas, [True, False, True])
     k = np.array([0.7, 1.0, 1.5, 2.0, 1.0])
-    base, found = surrogate(x=0.5, t=0.5, k=k)["u"], headed(x=0.5, t=0.5, k=k)["u"]
-    assert np.allclose(found - base, [0, 1, 0, 3, 1], atol=1e-5)
-    errors = [cl.evaluate(Decay(), one, thetas=thetas).outputs["u"].rel_l2 for one in (surrogate, headed)]
+    base, headed_u = surrogate(x=0.5, t=0.5, k=k)["u"], headed(x=0.5, t=0.5, k=k)["u"]
+    assert np.allclose(headed_u - base, [0, 1, 0, 3, 1], atol=1e-5)
+    errors = [cl.evaluate(Decay(), asked, thetas=thetas).outputs["u"].rel_l2 for asked in (surrogate, headed)]
     assert errors[0][1] == errors[1][1] and (errors[0] != errors[1])[[0, 2]].all()
 
 
@@ -309,13 +352,17 @@ def test_a_new_head_takes_the_place_of_an_old_one():
     assert joined.heads.output.bias.ravel().tolist() == [1, 1, 2]
 
 
-@pytest.mark.parametrize("kind", KINDS.values())
+@pytest.mark.parametrize("kind", KINDS)
 def test_files_bring_back_the_same_surrogate(tmp_path, kind):
-    path, dtype = tmp_path / "model.clpinn", jnp.float64 if kind is FNN else jnp.float32
+    path, dtype = tmp_path / "model.clpinn", jnp.float64 if kind == "fnn" else jnp.float32
     surrogate = with_heads(made(cl.problems.Burgers(), dtype, kind), np.array([[0.1], [0.2]]), [True, False])
     surrogate.save(path)
     loaded = cl.load(path)
-    assert type(loaded.network) is kind and loaded.record == {"tasks": [], "steps": 3}
+    assert (
+        type(loaded.network) is KINDS[kind]
+        and loaded.network.architecture == surrogate.network.architecture
+        and loaded.record == {"tasks": [], "steps": 3}
+    )
     nu = np.array([0.1, 0.2, 0.3])
     assert np.array_equal(loaded(x=0.3, t=0.5, nu=nu)["u"], surrogate(x=0.3, t=0.5, nu=nu)["u"])
     for a, b in zip(jax.tree.leaves(loaded.heads), jax.tree.leaves(surrogate.heads), strict=True):
@@ -349,9 +396,9 @@ def test_a_problem_of_ones_own_is_asked_for(tmp_path):
 
 def rewritten(path, **changes) -> None:
     """The file with another description, and a checksum that is right."""
-    about, _ = cl.checkpoint.read(path)
+    header, _ = checkpoint.read(path)
     tree = {"network": cl.load(path).network, "heads": None}
-    cl.checkpoint.write(path, tree, about | changes)
+    checkpoint.write(path, tree, header | changes)
 
 
 def test_files_that_hold_no_surrogate_are_refused(tmp_path):
@@ -378,7 +425,7 @@ def test_files_that_hold_no_surrogate_are_refused(tmp_path):
         rewritten(path, **changes)
         with pytest.raises(cl.ClpinnError, match=message):
             cl.load(path)
-    cl.checkpoint.save(tmp_path, 3, {"a": np.zeros(2)}, {})
+    checkpoint.save(tmp_path, 3, {"a": np.zeros(2)}, {})
     with pytest.raises(SurrogateError, match="a checkpoint"):
         cl.load(tmp_path / "step-0000000003.checkpoint")
 
@@ -389,14 +436,14 @@ def damaged(good: bytes, numbers: random.Random) -> bytes:
     for _ in range(numbers.choice([1, 1, 3, 20])):
         start = numbers.randrange(len(content) + 1)
         end = start + numbers.choice([1, 4, 100])
-        some = numbers.randbytes(numbers.choice([1, 8, 200]))
+        noise = numbers.randbytes(numbers.choice([1, 8, 200]))
         match numbers.randrange(5):
             case 0:
-                content[start : start + len(some)] = some
+                content[start : start + len(noise)] = noise
             case 1:
                 del content[start:end]
             case 2:
-                content[start:start] = some
+                content[start:start] = noise
             case 3:
                 del content[start + 1 :]
             case 4:
@@ -448,7 +495,7 @@ def test_adapting_a_run(tmp_path, monkeypatch, capsys):
     assert sharper.heads is not None and surrogate.heads is None
     assert [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(sharper.network)] == before
     t = np.linspace(0, 1, 20)
-    errors = [np.abs(one(x=0.5, t=t, k=0.6)["u"] - np.exp(-0.6 * t)).max() for one in (surrogate, sharper)]
+    errors = [np.abs(asked(x=0.5, t=t, k=0.6)["u"] - np.exp(-0.6 * t)).max() for asked in (surrogate, sharper)]
     assert sharper.heads.used[0] and errors[1] < 0.5 * errors[0]
     assert np.array_equal(sharper(x=0.5, t=t, k=1.2)["u"], surrogate(x=0.5, t=t, k=1.2)["u"])
     sharper.save(tmp_path / "sharper.clpinn")
@@ -461,13 +508,13 @@ def test_adapting_a_run(tmp_path, monkeypatch, capsys):
 
     command = ["adapt", str(tmp_path / "run")]
     done = CliRunner().invoke(app, [*command, "k=0.6,1.9", "--json"], catch_exceptions=False)
-    found = json.loads(done.stdout)
-    assert [row["k"] for row in found["thetas"]] == [0.6, 1.9]
-    assert found["thetas"][0]["used"]
-    for row in found["thetas"]:
+    report = json.loads(done.stdout)
+    assert [row["k"] for row in report["thetas"]] == [0.6, 1.9]
+    assert report["thetas"][0]["used"]
+    for row in report["thetas"]:
         better = row["rel_l2_after"]["u"] < row["rel_l2_before"]["u"]
         assert better == row["used"] and ("is used" if better else "the base stays") in row["reason"]
-    assert cl.load(found["file"], Inflow()).heads.thetas.tolist() == [[0.6], [1.9]]
+    assert cl.load(report["file"], Inflow()).heads.thetas.tolist() == [[0.6], [1.9]]
     monkeypatch.setattr(sys, "argv", ["clpinn", *command])
     with pytest.raises(SystemExit) as ended:
         main()

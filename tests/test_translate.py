@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from jax import lax
 
 import clpinn as cl
-from clpinn.exports.translate import PRIMITIVES, TranslationError, javascript, onnx_model, program_of, trace
+from clpinn.errors import TranslationError
+from clpinn.exports.translate import javascript
 from clpinn.exports.translate.javascript import EXPRESSIONS
-from clpinn.exports.translate.onnx import NODES, printed
+from clpinn.exports.translate.onnx import NODES, onnx_model, printed
+from clpinn.exports.translate.program import PRIMITIVES, program_of, trace
 from clpinn.formulation.geometry import placed
-from clpinn.networks import KINDS, build
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
 from clpinn.problems import load_problem
 
 # x in [-2, 2], y in [-1, 1], p in [0.1, 3]: a scalar of each.
@@ -194,7 +197,7 @@ CASES = [(cl.problems.AllenCahn(), "fnn"), (Still(), "fnn"), (CHANNEL, "param-fn
 def test_surrogates_are_translated(problem, kind, page):
     dtype = jnp.float64 if kind == "quadratic" else jnp.float32
     with jax.enable_x64(dtype == jnp.float64):
-        network = build(KINDS[kind], problem, 10, 2, jax.random.key(1), dtype)
+        network = make(problem, Architecture(kind, 10, 2), jax.random.key(1), dtype)
         surrogate = cl.Surrogate(problem, eqx.tree_at(lambda n: n.output.bias, network, replace_fn=lambda b: b + 0.3))
     x = problem.coordinates.sample(40, jax.random.key(2), "uniform")
     theta = problem.parameters.sample(1, jax.random.key(3), "uniform")[0]
@@ -212,7 +215,7 @@ def test_surrogates_are_translated(problem, kind, page):
 
 def test_a_model_says_what_it_is():
     problem = cl.problems.Burgers()
-    model = onnx_model(cl.Surrogate(problem, build(KINDS["fnn"], problem, 5, 2, jax.random.key(0))))
+    model = onnx_model(cl.Surrogate(problem, make(problem, Architecture("fnn", 5, 2), jax.random.key(0))))
     about = {entry.key: entry.value for entry in model.metadata_props}
     assert about["problem"] == "Burgers" and about["clpinn"] == cl.__version__ and about["heads_left_out"] == "0"
     assert about["parameters"] == '{"nu": [0.01, 1.0, "log"]}'
@@ -227,7 +230,7 @@ def test_without_onnx_the_extra_is_named(monkeypatch):
             raise ImportError
         return real(name, *rest)
 
-    surrogate = cl.Surrogate(Still(), build(KINDS["fnn"], Still(), 5, 2, jax.random.key(0)))
+    surrogate = cl.Surrogate(Still(), make(Still(), Architecture("fnn", 5, 2), jax.random.key(0)))
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(cl.ClpinnError, match=r"clpinn\[export\]"):
         onnx_model(surrogate)

@@ -7,7 +7,7 @@ from clpinn.exports.export import export
 from clpinn.formulation.domain import Axis, Box, Grid, Interior, at, boundary, log, periodic
 from clpinn.formulation.pointwise import condition_residuals, named_derivatives, residuals, values
 from clpinn.formulation.problem import Condition, Data, Problem
-from clpinn.networks import FNN, ParamFNN, QuadraticFNN
+from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
 from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
 from clpinn.runs.run import Result, load_network, run, train
 from clpinn.surrogate.surrogate import Surrogate, load

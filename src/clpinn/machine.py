@@ -1,4 +1,4 @@
-"""Threads for work on the host, beside what JAX does on its devices, and the memory there is."""
+"""Cores and memory of the machine, and threads for work on the host beside what JAX does on its devices."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -9,8 +9,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def cores() -> int:
+    """Number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def on_all_cores(function: Callable[[T], None], items: Iterable[T]) -> None:
-    """Call the function with every item, on as many threads as there are cores; NumPy lets them run side by side."""
+    """Call the function with every item, on one thread per core. NumPy's threads run in parallel."""
     for _ in _threads().map(function, items):
         pass
 
@@ -20,6 +27,15 @@ def memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def free_memory() -> int:
+    """Bytes of memory that are free, or 4 GiB if the system does not tell."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 4 * 1024**3
+
+
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor()
+    return ThreadPoolExecutor(cores())

@@ -434,7 +434,6 @@ def predict(
     import numpy as np
 
     from clpinn.exports.export import write_field
-    from clpinn.surrogate.trust import Trust
 
     surrogate, values = _surrogate(run, stated), _single(_values(given or []))
     with _warnings_told():
@@ -448,7 +447,7 @@ def predict(
     }
     if field[surrogate.problem.outputs[0]].size <= 100:
         about["values"] = {str(name): part.values.tolist() for name, part in field.data_vars.items()}
-    if isinstance(trusted, Trust):
+    if trusted is not None:
         about["trust"] = trusted.summary()
     if out is not None:
         write_field(field, out)

@@ -27,9 +27,9 @@ from jax import export as jax_export
 from numpy.typing import ArrayLike
 
 from clpinn.errors import ExportError
-from clpinn.exports.translate import onnx_model
+from clpinn.exports.translate.onnx import onnx_model
 from clpinn.files import replacing
-from clpinn.networks import precision
+from clpinn.networks.architecture import precision
 from clpinn.surrogate.surrogate import Surrogate
 
 if TYPE_CHECKING:

@@ -1,4 +1,10 @@
-"""The networks that are trained by default, and the paper's."""
+"""The networks that are trained by default, and the paper's.
+
+Every network takes arrays or jets and gives raw outputs of shape (outputs,). `shared` gives its last hidden features,
+which a residual head starts from.
+"""
+
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -6,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from clpinn.calculus.jets import concatenate, tanh
+from clpinn.networks.architecture import Architecture, Dimensions
 from clpinn.networks.layers import Linear, Output, T
 
 
@@ -14,21 +21,15 @@ class FNN(eqx.Module):
 
     hidden: tuple[Linear, ...]
     output: Output
+    architecture: Architecture = eqx.field(static=True)
 
-    def __init__(
-        self,
-        coordinates: int,
-        parameters: int,
-        outputs: int,
-        width: int,
-        depth: int,
-        key: Array,
-        dtype=jnp.float32,
-    ):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+        self.architecture = replace(architecture, kind="fnn")
+        width, depth = architecture.width, architecture.depth
         keys = jax.random.split(key, depth + 1)
-        sizes = [coordinates + parameters] + [width] * depth
+        sizes = [dimensions.coordinates + dimensions.parameters] + [width] * depth
         self.hidden = tuple(Linear(a, b, k, dtype) for a, b, k in zip(sizes, sizes[1:], keys))
-        self.output = Output(width, outputs, keys[-1], dtype)
+        self.output = Output(width, dimensions.outputs, keys[-1], dtype)
 
     def shared(self, coordinates: T, parameters: T) -> T:
         h = concatenate([coordinates, parameters])
@@ -41,29 +42,23 @@ class FNN(eqx.Module):
 
 
 class QuadraticFNN(eqx.Module):
-    """A network whose hidden layers are tanh(z + z z'), z and z' both affine in the layer before.
+    """A network whose hidden layers are tanh(z + z z'), where z and z' are both affine in the layer before.
 
-    The products let few units follow what oscillates, or scales with a parameter (Bu and Karpatne 2021, QRes,
-    arXiv:2101.08366). inputs-(depth × width)-outputs, with twice the weights of an FNN in a layer.
+    With the products, few units can follow what oscillates or scales with a parameter (Bu and Karpatne 2021, QRes,
+    arXiv:2101.08366). inputs-(depth × width)-outputs, with twice as many weights per layer as an FNN.
     """
 
     hidden: tuple[Linear, ...]
     output: Output
+    architecture: Architecture = eqx.field(static=True)
 
-    def __init__(
-        self,
-        coordinates: int,
-        parameters: int,
-        outputs: int,
-        width: int,
-        depth: int,
-        key: Array,
-        dtype=jnp.float32,
-    ):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+        self.architecture = replace(architecture, kind="quadratic")
+        width, depth = architecture.width, architecture.depth
         keys = jax.random.split(key, depth + 1)
-        sizes = [coordinates + parameters] + [width] * depth
+        sizes = [dimensions.coordinates + dimensions.parameters] + [width] * depth
         self.hidden = tuple(Linear(a, 2 * width, k, dtype) for a, k in zip(sizes, keys[:-1]))
-        self.output = Output(width, outputs, keys[-1], dtype)
+        self.output = Output(width, dimensions.outputs, keys[-1], dtype)
 
     def shared(self, coordinates: T, parameters: T) -> T:
         h = concatenate([coordinates, parameters])
@@ -78,7 +73,7 @@ class QuadraticFNN(eqx.Module):
 
 
 class ParamFNN(eqx.Module):
-    """Coordinates and parameters enter through branches of their own, are joined, and go through a trunk.
+    """Coordinates and parameters enter through separate branches, are joined, and go through a trunk.
 
     One-layer branches of width w, concatenated, then `depth` trunk layers of width w (the first 2w → w) and a
     linear output. `parameter_branch` is the subtree that decay and freezing act on.
@@ -88,23 +83,17 @@ class ParamFNN(eqx.Module):
     parameter_branch: Linear
     trunk: tuple[Linear, ...]
     output: Output
+    architecture: Architecture = eqx.field(static=True)
 
-    def __init__(
-        self,
-        coordinates: int,
-        parameters: int,
-        outputs: int,
-        width: int,
-        depth: int,
-        key: Array,
-        dtype=jnp.float32,
-    ):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+        self.architecture = replace(architecture, kind="param-fnn")
+        width, depth = architecture.width, architecture.depth
         keys = jax.random.split(key, depth + 3)
-        self.coordinate_branch = Linear(coordinates, width, keys[0], dtype)
-        self.parameter_branch = Linear(parameters, width, keys[1], dtype)
+        self.coordinate_branch = Linear(dimensions.coordinates, width, keys[0], dtype)
+        self.parameter_branch = Linear(dimensions.parameters, width, keys[1], dtype)
         sizes = [2 * width] + [width] * depth
         self.trunk = tuple(Linear(a, b, k, dtype) for a, b, k in zip(sizes, sizes[1:], keys[2:]))
-        self.output = Output(width, outputs, keys[-1], dtype)
+        self.output = Output(width, dimensions.outputs, keys[-1], dtype)
 
     def shared(self, coordinates: T, parameters: T) -> T:
         branches = [tanh(self.coordinate_branch(coordinates)), tanh(self.parameter_branch(parameters))]

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from clpinn.exports.translate import javascript, program_of
+from clpinn.exports.translate import javascript
 from clpinn.exports.translate.javascript import script_json
+from clpinn.exports.translate.program import program_of
 from clpinn.formulation.domain import Axis, Grid
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem

@@ -14,13 +14,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import xarray
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from clpinn import protocol
+from clpinn.errors import PlotError
 from clpinn.formulation.domain import Axis, Points
 from clpinn.formulation.references import Progress
 from clpinn.report.fields import fields, is_flow, streamlines
@@ -35,7 +35,6 @@ from clpinn.report.style import (
     LINES,
     ORANGE,
     RED,
-    PlotError,
     canvas,
     label,
     log_or_linear,
@@ -102,8 +101,7 @@ def errors(run: Run, thetas: Points | None = None, progress: Progress | None = N
 @styled
 def residuals(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Residual norms over the parameters, relative to the equations' own terms."""
-    found = run.surrogate.trust(progress)
-    assert isinstance(found, xarray.Dataset)
+    found = run.surrogate.trust_map(progress)
     names = [str(name) for name in found] if len(run.problem.parameters) < 3 else ["norm"]
     columns = {name.removeprefix("norm_") if name != "norm" else "total": found[name].values.ravel() for name in names}
     if len(columns) == 1:

@@ -13,8 +13,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from clpinn import protocol
-from clpinn.errors import ClpinnError
-from clpinn.exports.translate import TranslationError
+from clpinn.errors import ClpinnError, TranslationError
 from clpinn.files import write_text
 from clpinn.formulation.references import Progress
 from clpinn.report.explorer import explorer_html

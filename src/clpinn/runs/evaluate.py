@@ -21,7 +21,8 @@ from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at, reference_table
 from clpinn.formulation.thetas import checked_thetas
 from clpinn.formulation.validation import validate
-from clpinn.networks import precision
+from clpinn.networks.architecture import precision
+from clpinn.surrogate.answers import in_chunks
 from clpinn.surrogate.surrogate import Surrogate
 
 CHUNK = 16384
@@ -142,10 +143,9 @@ def _predict(
     dtype = precision(network)
     at = jnp.asarray(theta, dtype)
     outputs, total, rows = [], 0.0, 0
-    for start in range(0, len(points), CHUNK):
-        found, residual = _chunk(Identity(problem), network, jnp.asarray(points[start : start + CHUNK], dtype), at)
-        outputs.append(np.asarray(found, dtype=float))
-        total += float(np.sum(np.abs(np.asarray(residual, dtype=float))))
+    for chunk, residual in in_chunks(lambda x: _chunk(Identity(problem), network, x, at), [points], CHUNK, dtype):
+        outputs.append(chunk)
+        total += float(np.sum(np.abs(residual)))
         rows += residual.size
     return np.concatenate(outputs, axis=1), total / rows
 

@@ -37,7 +37,7 @@ from clpinn.formulation.problem import Problem, describe
 from clpinn.formulation.references import Progress, reference_at
 from clpinn.formulation.thetas import coverage_hole
 from clpinn.formulation.validation import user_error, validate
-from clpinn.networks import MetaPINN
+from clpinn.networks.metapinn import MetaPINN
 from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.surrogate.surrogate import Surrogate, load

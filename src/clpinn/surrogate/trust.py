@@ -1,26 +1,32 @@
-"""How well a network fulfils the equations at a theta: norms of its residuals on fresh points.
+"""How well a network satisfies the equations at a theta: norms of its residuals on fresh points.
 
-A norm is a root mean square of residuals, each divided by the size of its equation's own terms and weighted as in
-training: 1e-3 means that the terms cancel to about a thousandth. It tells where a surrogate is weak, and needs no
-reference. It bounds no error: how far a residual moves the solution depends on the equation.
+A norm is a root mean square of residuals. Each residual is divided by the size of its equation's own terms and weighted
+as in training: 1e-3 means that the terms cancel to about a thousandth. Norms show where a surrogate is weak, and need
+no reference. They do not bound the error: how far a residual moves the solution depends on the equation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from clpinn.formulation.domain import Grid
 from clpinn.formulation.problem import Problem
+from clpinn.formulation.references import Progress
+from clpinn.formulation.thetas import theta_text
 from clpinn.training.batches import TaskMix, row_source
+
+if TYPE_CHECKING:
+    import xarray
 
 POINTS = 512
 """Points of each term at a theta."""
 THETAS = 128
-"""Thetas all over the box that one is compared with."""
+"""Thetas all over the box that a theta is compared with."""
 NOTE = (
     "Norms of residuals on fresh points, relative to the size of the equations' own terms: an indicator of where the "
     "surrogate is weak, no bound of its error."
@@ -29,7 +35,15 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Trust:
-    """Residual norms at one theta by name, and their totals all over the box and at the thetas that were trained."""
+    """Residual norms at one theta, beside those all over the box and at the trained thetas.
+
+    Attributes:
+        theta: The theta by parameter name.
+        norms: Norms at the theta by residual name.
+        box: Total norms at 128 thetas all over the box.
+        trained: Total norms at the trained thetas; empty if training drew all over the box.
+        note: What the numbers mean.
+    """
 
     theta: Mapping[str, float]
     norms: Mapping[str, float]
@@ -39,16 +53,16 @@ class Trust:
 
     @property
     def norm(self) -> float:
-        """All terms together."""
-        return sum(part**2 for part in self.norms.values()) ** 0.5
+        """The total norm: all residuals together."""
+        return _total(self.norms.values())
 
     @property
     def rank(self) -> float:
-        """The share of the box where the norm is smaller."""
+        """The fraction of the box where the total norm is smaller."""
         return float(np.mean(self.box < self.norm))
 
     def summary(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """All figures as plain values."""
         return {
             "theta": dict(self.theta),
             "norm": self.norm,
@@ -62,16 +76,16 @@ class Trust:
         }
 
     def __str__(self) -> str:
-        about = self.summary()
-        where = ", ".join(f"{name} = {value:g}" for name, value in self.theta.items())
+        summary = self.summary()
+        place = f" at {theta_text(self.theta.keys(), self.theta.values())}" if self.theta else ""
         text = (
-            f"Residual norm {self.norm:.1e}{f' at {where}' if where else ''}; over the box the median is "
-            f"{about['box_median']:.1e}, 90 % are below {about['box_90']:.1e}, none above {about['box_largest']:.1e}"
+            f"Residual norm {self.norm:.1e}{place}; over the box the median is {summary['box_median']:.1e}, 90 % are "
+            f"below {summary['box_90']:.1e}, none above {summary['box_largest']:.1e}"
         )
         if len(self.trained):
-            text += f"; at the trained thetas the median is {about['trained_median']:.1e}"
-        parts = ", ".join(f"{name} {part:.1e}" for name, part in self.norms.items())
-        return f"{text}. By name: {parts}. {self.note}"
+            text += f"; at the trained thetas the median is {summary['trained_median']:.1e}"
+        by_name = ", ".join(f"{name} {norm:.1e}" for name, norm in self.norms.items())
+        return f"{text}. By name: {by_name}. {self.note}"
 
 
 class ResidualNorms:
@@ -90,11 +104,39 @@ class ResidualNorms:
             network = _double(network)
             sizes = self._sizes.measure(network, self._size_key, theta=theta)
             batch = self._batches.uniform(self._point_key, self._points, sizes, TaskMix.single(theta))
-            found = self._rows.value(network, self._batches.without_data(batch))[1]
-        return {name: part**0.5 for name, part in found.items()}
+            mean_squares = self._rows.value(network, self._batches.without_data(batch))[1]
+        return {name: mean_square**0.5 for name, mean_square in mean_squares.items()}
 
     def total(self, network: Any, theta: Float[np.ndarray, " parameters"]) -> float:
-        return sum(part**2 for part in self.at(network, theta).values()) ** 0.5
+        """The norm of all residuals together at one theta."""
+        return _total(self.at(network, theta).values())
+
+
+def norms_over(
+    thetas: Grid,
+    norms: ResidualNorms,
+    network_at: Callable[[np.ndarray], Any],
+    progress: Progress | None,
+    attributes: Mapping[str, Any],
+) -> "xarray.Dataset":
+    """Norms at every theta of a grid: the total, and by residual name if there are several."""
+    rows = []
+    for i, theta in enumerate(thetas.points):
+        rows.append(norms.at(network_at(theta), theta))
+        if progress:
+            progress("residuals", i + 1, len(thetas))
+    variables = {"norm": np.array([_total(row.values()) for row in rows])}
+    if len(rows[0]) > 1:
+        variables |= {f"norm_{name}": np.array([row[name] for row in rows]) for name in rows[0]}
+    dims = list(thetas.values)
+    shaped = {name: (dims, column.reshape(thetas.shape)) for name, column in variables.items()}
+    import xarray  # here, because it takes long to import
+
+    return xarray.Dataset(shaped, dict(thetas.values), dict(attributes) | {"comment": NOTE})
+
+
+def _total(norms: Iterable[float]) -> float:
+    return sum(norm**2 for norm in norms) ** 0.5
 
 
 def _double(network: Any) -> Any:

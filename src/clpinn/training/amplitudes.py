@@ -13,7 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from clpinn.networks import Output
+from clpinn.networks.layers import Output
 from clpinn.training.term_sizes import SizeMeter
 
 RANGE, SMALLEST = 0.01, 1e-6

@@ -17,7 +17,8 @@ import jax
 
 from clpinn.errors import SettingsError
 from clpinn.formulation.problem import Problem
-from clpinn.networks import FNN, P2INN, Architecture, HyperPINN, build, count, matching_width
+from clpinn.networks.architecture import Architecture, count, matching_width
+from clpinn.networks.make import make
 
 METHODS = ("uni", "fix", "ag", "ac", "acr", "acr2", "acr2-full")
 """The paper's methods; `free` (no pool) is ours."""
@@ -241,12 +242,13 @@ def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
     tasks.fixed says another; Meta-PINN trains such networks at its centre and then at its support thetas.
     """
     key = jax.random.key(0)
-    size = count(eqx.filter_eval_shape(build, FNN, problem, protocol.width, protocol.depth, key))
+    size = count(eqx.filter_eval_shape(make, problem, Architecture("fnn", protocol.width, protocol.depth), key))
     if method == "p2inn":
-        network = Architecture("p2inn", matching_width(size, lambda w: build(P2INN, problem, w, 5, key)), 5)
+        width = matching_width(size, lambda w: make(problem, Architecture("p2inn", w, 5), key))
+        network = Architecture("p2inn", width, 5)
     elif method == "hyperpinn":
         target = protocol.target
-        hyper = matching_width(size, lambda h: build(HyperPINN, problem, target, 4, key, hyper=h))
+        hyper = matching_width(size, lambda h: make(problem, Architecture("hyperpinn", target, 4, hyper=h), key))
         network = Architecture("hyperpinn", target, 4, hyper=hyper)
     elif method == "metapinn":
         network = Architecture("metapinn", protocol.width, protocol.depth, support=protocol.active)

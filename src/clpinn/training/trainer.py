@@ -15,7 +15,7 @@ import numpy as np
 from clpinn.errors import Outcome
 from clpinn.formulation.domain import Box, Points
 from clpinn.formulation.problem import Problem
-from clpinn.networks import make
+from clpinn.networks.make import make
 from clpinn.training.events import Events
 from clpinn.training.settings import Settings
 from clpinn.training.stages import Stage

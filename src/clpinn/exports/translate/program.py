@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from clpinn.errors import TranslationError
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.pointwise import values
-from clpinn.networks import precision
+from clpinn.networks.architecture import precision
 
 if TYPE_CHECKING:
     from clpinn.surrogate.surrogate import Surrogate

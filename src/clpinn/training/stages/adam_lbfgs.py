@@ -14,7 +14,8 @@ from jaxtyping import Array
 from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
-from clpinn.networks import ParamFNN, trainable
+from clpinn.networks.architecture import trainable
+from clpinn.networks.fnn import ParamFNN
 from clpinn.training.optimizers import Step
 from clpinn.training.optimizers.adam import Adam
 from clpinn.training.optimizers.lbfgs import LBFGS

@@ -17,7 +17,7 @@ from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
 from clpinn.machine import memory
-from clpinn.networks import make
+from clpinn.networks.make import make
 from clpinn.training.amplitudes import amplified, rescaled
 from clpinn.training.batches import TaskMix, reweighted, row_source
 from clpinn.training.causality import causal_weights

@@ -1,0 +1,80 @@
+"""The architecture of a network, its number of parameters, and which of its arrays are trained."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from clpinn.errors import ProblemError
+from clpinn.formulation.problem import Problem
+from clpinn.networks.layers import Output
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The kind of a network, and the number and width of its hidden layers.
+
+    For param-fnn the depth is that of the trunk, for p2inn that of the decoder. For hyperpinn and metapinn width and
+    depth are those of the network that is generated for each theta.
+    """
+
+    kind: Literal["fnn", "quadratic", "param-fnn", "standard", "p2inn", "hyperpinn", "metapinn"] = "fnn"
+    width: int = 50
+    depth: int = 4
+    hyper: int | None = None
+    """Width of the hypernetwork of hyperpinn; 40 if None."""
+    support: int | None = None
+    """Number of support tasks of metapinn; 9 if None."""
+
+
+class Dimensions(NamedTuple):
+    """Numbers of coordinate features, parameter features and outputs of a network."""
+
+    coordinates: int
+    parameters: int
+    outputs: int
+
+    @staticmethod
+    def of(problem: Problem) -> "Dimensions":
+        """The dimensions of a network that solves a problem."""
+        return Dimensions(problem.coordinates.feature_count, problem.parameters.feature_count, len(problem.outputs))
+
+
+def count(network: eqx.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, trainable(network))))
+
+
+def precision(network: Any) -> Any:
+    """The dtype of a network's arrays; single precision if it has none."""
+    leaves = [leaf for leaf in jax.tree.leaves(network) if eqx.is_inexact_array(leaf)]
+    return leaves[0].dtype if leaves else jnp.dtype(jnp.float32)
+
+
+def trainable(network: eqx.Module) -> Any:
+    """A tree like the network: True for arrays that are trained, False for amplitudes."""
+
+    def mark(node: Any) -> Any:
+        marks = jax.tree.map(lambda _: True, node)
+        return eqx.tree_at(lambda layer: layer.amplitude, marks, False) if isinstance(node, Output) else marks
+
+    return jax.tree.map(mark, network, is_leaf=lambda node: isinstance(node, Output))
+
+
+def matching_width(parameters: int, make: Callable[[int], eqx.Module]) -> int:
+    """The width for which `make(width)` comes closest to a given number of parameters."""
+    if parameters < 1:
+        raise ProblemError(f"A network needs at least one parameter to match, but got {parameters}.")
+
+    def size(width: int) -> int:
+        return count(eqx.filter_eval_shape(make, width))
+
+    high = 1
+    while size(high) < parameters:
+        high *= 2
+    width = 1 + bisect_left(range(1, high), parameters, key=size)
+    return min((max(width - 1, 1), width), key=lambda w: abs(size(w) - parameters))

@@ -1,0 +1,30 @@
+"""Networks by the name of their kind."""
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from clpinn.formulation.problem import Problem
+from clpinn.networks.architecture import Architecture, Dimensions
+from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
+from clpinn.networks.hyperpinn import HyperPINN
+from clpinn.networks.metapinn import MetaPINN
+from clpinn.networks.p2inn import P2INN
+from clpinn.networks.standard import StandardPINN
+
+Network = FNN | QuadraticFNN | ParamFNN | StandardPINN | P2INN | HyperPINN | MetaPINN
+
+KINDS: dict[str, type[Network]] = {
+    "fnn": FNN,
+    "quadratic": QuadraticFNN,
+    "param-fnn": ParamFNN,
+    "standard": StandardPINN,
+    "p2inn": P2INN,
+    "hyperpinn": HyperPINN,
+    "metapinn": MetaPINN,
+}
+"""Networks by their name in the settings."""
+
+
+def make(problem: Problem, architecture: Architecture, key: Array, dtype=jnp.float32) -> Network:
+    """A fresh network with the inputs and outputs of a problem."""
+    return KINDS[architecture.kind](architecture, Dimensions.of(problem), key, dtype)

@@ -1,0 +1,101 @@
+"""The file of a surrogate (.clpinn): weights, heads, what the problem is, and the training record. No code."""
+
+import dataclasses
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from clpinn.errors import CheckpointError, SurrogateError
+from clpinn.formulation.problem import Problem, describe
+from clpinn.formulation.validation import validate
+from clpinn.networks.architecture import Architecture
+from clpinn.networks.make import make
+from clpinn.problems import BENCHMARKS
+from clpinn.surrogate.adaptations import Heads
+from clpinn.training import checkpoint
+
+FORMAT = 1
+
+
+class Contents(NamedTuple):
+    """What a file holds."""
+
+    problem: Problem
+    network: Any
+    heads: Heads | None
+    record: Mapping[str, Any]
+
+
+def write(path: Path, contents: Contents) -> None:
+    """Write a file, complete or not at all."""
+    problem, network, heads, record = contents
+    header = {
+        "surrogate": FORMAT,
+        "clpinn": version("clpinn"),
+        "problem": next((name for name, make in BENCHMARKS.items() if type(problem) is make), None),
+        "description": describe(problem),
+        "network": dataclasses.asdict(network.architecture),
+        "heads": 0 if heads is None else len(heads.thetas),
+        "way": None if heads is None else heads.way,
+        "record": dict(record),
+    }
+    checkpoint.write(path, {"network": network, "heads": heads}, header)
+
+
+def read(path: Path, problem: Problem | None = None) -> Contents:
+    """What a file holds. The file of a problem that is not a benchmark needs that problem."""
+    if not path.is_file():
+        raise SurrogateError(
+            f"There is no file {path}. Give one that a surrogate was saved to (model.clpinn of a run)."
+        )
+    try:
+        header, arrays = checkpoint.read(path)
+    except CheckpointError as error:
+        raise SurrogateError(f"{path} holds no surrogate: {error}") from None
+    if header.get("surrogate") != FORMAT:
+        kind = "a checkpoint" if "step" in header else f"a surrogate of clpinn {header.get('clpinn')}"
+        raise SurrogateError(
+            f"{path} holds {kind}, which this version ({version('clpinn')}) does not read. Use the version that wrote "
+            "it, or train again."
+        )
+    if problem is not None:
+        validate(problem)
+    try:
+        problem = problem or _benchmark(path, header["problem"], header["description"])
+        if describe(problem) != header["description"]:
+            raise SurrogateError(
+                f"{path} is of another problem than the one given: {header['description']}, not {describe(problem)}."
+            )
+        if header["network"]["depth"] > len(arrays):
+            raise ValueError("fewer arrays than layers")
+        # Only shapes: a file must not make us allocate what its header asks for.
+        blank = eqx.filter_eval_shape(_blank, problem, header["network"], header["heads"], header["way"])
+        tree = checkpoint.restore(path, arrays, blank)
+        shapes, expected = ([leaf.shape for leaf in jax.tree.leaves(leaves)] for leaves in (tree, blank))
+        if shapes != expected:
+            raise ValueError("arrays of other shapes than the network's")
+        record = dict(header["record"])
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise SurrogateError(f"{path} holds no surrogate: its description makes no sense ({error!r}).") from None
+    with jax.enable_x64(True):
+        return Contents(problem, jax.tree.map(jnp.asarray, tree["network"]), tree["heads"], record)
+
+
+def _benchmark(path: Path, name: str | None, description: Mapping[str, Any]) -> Problem:
+    if name in BENCHMARKS:
+        return BENCHMARKS[name](**description["options"])
+    raise SurrogateError(
+        f"{path} is of a problem of your own, {description['class']}. Load it with that problem: "
+        f"clpinn.load({str(path)!r}, problem={description['class']}())."
+    )
+
+
+def _blank(problem: Problem, architecture: Mapping[str, Any], heads: int, way: str) -> dict[str, Any]:
+    """The tree of a file, with arrays of the right shapes."""
+    network = make(problem, Architecture(**architecture), jax.random.key(0))
+    return {"network": network, "heads": Heads.blank(problem, network, way, heads) if heads else None}
