@@ -17,6 +17,9 @@ from clpinn.surrogate.surrogate import Surrogate
 POINTS, THETAS, NUMBERS = 1700, 100, 280_000
 """Most reference points a theta, thetas, and numbers in all: about 1.5 MB in a page."""
 
+SCRIPTS = "axes colours pictures panel view reference words drawing redraws player controls cursor explore".split()
+"""Files of the folder explorer, in the order of the page's script; each uses only those before it."""
+
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -50,14 +53,14 @@ def explorer_html(surrogate: Surrogate, references: bool = True) -> str:
     References are taken at some candidate thetas: from disk where an evaluation has left them, otherwise they are
     computed, which may take a while. The network is the base; heads of single thetas are left out.
     """
-    here = files("clpinn.report")
+    folder = files("clpinn.report") / "explorer"
     parts = {
-        "STYLE": (here / "explorer.css").read_text("utf-8"),
-        "SCRIPT": (here / "explorer.js").read_text("utf-8"),
+        "STYLE": (folder / "style.css").read_text("utf-8"),
+        "SCRIPT": "\n".join((folder / f"{name}.js").read_text("utf-8") for name in SCRIPTS),
         "DATA": script_json(_data(surrogate, references)),
         "PROGRAM": javascript(program_of(surrogate)),
     }
-    text = (here / "explorer.html").read_text("utf-8")
+    text = (folder / "section.html").read_text("utf-8")
     # All at once, so that nothing is replaced within what was put in.
     return re.sub("|".join(parts), lambda match: parts[match[0]], text)
 
