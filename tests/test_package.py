@@ -30,7 +30,7 @@ FLOW: dict[str, list[str]] = {
         "trainer",
     ],
     "surrogate": ["adapt", "trust", "surrogate"],
-    "exports": ["translate", "export"],
+    "exports": ["translate", "fields", "programs", "export"],
     "runs": ["evaluate", "run"],
     "report": ["reader", "style", "fields", "heads", "figures", "explorer", "page"],
     "cli": ["commands"],

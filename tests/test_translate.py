@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from jax import lax
 
 import clpinn as cl
-from clpinn.exports.translate import PRIMITIVES, TranslationError, javascript, onnx_model, program_of, trace
-from clpinn.exports.translate.javascript import EXPRESSIONS
-from clpinn.exports.translate.onnx import NODES, printed
+from clpinn.errors import TranslationError
+from clpinn.exports.translate.javascript import EXPRESSIONS, javascript
+from clpinn.exports.translate.onnx import NODES, onnx_model, printed
+from clpinn.exports.translate.program import PRIMITIVES
+from clpinn.exports.translate.tracing import program_of, trace
 from clpinn.formulation.problem import placed
 from clpinn.networks import KINDS, build
 from clpinn.problems import load_problem

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from clpinn.exports.translate import javascript, program_of
-from clpinn.exports.translate.javascript import script_json
+from clpinn.exports.translate.javascript import javascript, script_json
+from clpinn.exports.translate.tracing import program_of
 from clpinn.formulation.domain import Axis, Grid
 from clpinn.formulation.problem import Problem, placed
 from clpinn.formulation.references import kept_table, reference_at

@@ -13,9 +13,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from clpinn import protocol
-from clpinn.errors import ClpinnError
+from clpinn.errors import ClpinnError, TranslationError
 from clpinn.exports.export import replacing
-from clpinn.exports.translate import TranslationError
 from clpinn.formulation.references import Progress
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clpinn.errors import ClpinnError
-from clpinn.exports.translate.program import Constant, Linear, Operation, Program, program_of
+from clpinn.exports.translate.program import Constant, Linear, Operation, Program
+from clpinn.exports.translate.tracing import program_of
 
 if TYPE_CHECKING:
     from clpinn.surrogate.surrogate import Surrogate
