@@ -32,7 +32,7 @@ FLOW: dict[str, list[str]] = {
     "surrogate": ["adapt", "trust", "surrogate"],
     "exports": ["translate", "fields", "programs", "export"],
     "runs": ["evaluate", "run"],
-    "report": ["reader", "style", "fields", "heads", "figures", "explorer", "page"],
+    "report": ["reader", "style", "fields", "heads", "over_parameters", "along_run", "figures", "explorer", "page"],
     "cli": ["commands"],
     "__main__": [],
 }

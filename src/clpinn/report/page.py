@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -46,28 +47,6 @@ HEADINGS = {
     ),
 }
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f5f7; --line: #d5dae0; --link: #0067a3;
-  --dim: #5c6670; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e7eb; --paper: #15181c; --soft: #1f242a; --line: #39414a; --link: #6cb8ea; --dim: #9aa5b1; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 76rem; padding: 1rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; margin: 0.5rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 0.3rem; } p { max-width: 46rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } tr.paper td { color: var(--dim); } td.best { font-weight: 700; }
-.side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem; }
-figure { margin: 0; } figure img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; padding: 6px; }
-figcaption { font-size: 0.85rem; } pre { background: var(--soft); padding: 0.7rem; border-radius: 6px; overflow-x: auto;
-  font-size: 0.85rem; } summary { cursor: pointer; color: var(--link); } .note { font-size: 0.9rem; }
-@media (max-width: 40rem) { figure.wide img { max-width: none; width: 42rem; } }
-@media (max-width: 30rem) { th, td { padding: 0.3rem; white-space: normal; } }
-"""
-
 
 def write_page(runs: list[Run], path: Path, progress: Progress | None = None) -> None:
     """Write the page of these runs, complete or not at all."""
@@ -90,12 +69,13 @@ def page(runs: list[Run], progress: Progress | None = None) -> str:
         *_figures(runs, progress),
         *(_repeat(run, len(runs) > 1) for run in runs),
     ]
+    style = (files("clpinn.report") / "page.css").read_text("utf-8")
     policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"<title>{escape(title)} – clpinn</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)} – clpinn</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         + "\n".join(section for section in sections if section)
         + "\n</body>\n</html>\n"
     )

@@ -10,6 +10,7 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Transform
 
 from clpinn.errors import PlotError
 from clpinn.formulation.domain import Axis
@@ -92,6 +93,11 @@ def scale(panel: Axes, axis: Axis, which: str = "x") -> None:
     """The scale of a parameter's axis on a panel."""
     if axis.scale == "log":
         getattr(panel, f"set_{which}scale")("log")
+
+
+def along_edge(panel: Axes) -> Transform:
+    """The transform of points (value on the horizontal axis, fraction of the panel's height)."""
+    return panel.get_xaxis_transform()
 
 
 def log_or_linear(panel: Axes, *columns: np.ndarray) -> None:
