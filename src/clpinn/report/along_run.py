@@ -16,7 +16,7 @@ from clpinn.report.style import BLUE, COLOURS, GREEN, GREY, LINES, ORANGE, RED, 
 
 @styled
 def tasks(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
-    """The pool of thetas by event, a panel a parameter."""
+    """The pool of thetas by event, one panel per parameter."""
     problem, events = run.problem, run.events
     count = len(problem.parameters)
     figure, panels = canvas(count, 1, 5.6, 2.6 if count < 3 else 1.8)
@@ -34,8 +34,8 @@ def tasks(run: Run, thetas: Points | None = None, progress: Progress | None = No
     }
     for i, (name, axis) in enumerate(zip(problem.parameters, problem.parameters.axes, strict=True)):
         panel = panels[i][0]
-        for state, of in states.items():
-            points = [(event["event"], theta[i]) for event in events for theta in of(event)]
+        for state, thetas_of in states.items():
+            points = [(event["event"], theta[i]) for event in events for theta in thetas_of(event)]
             x, y = zip(*points) if points else ((), ())
             style = {"linestyle": "", "markeredgewidth": 0.8, "label": state} | looks[state]
             panel.plot(x, y, **style)
@@ -51,7 +51,7 @@ def tasks(run: Run, thetas: Points | None = None, progress: Progress | None = No
 
 @styled
 def losses(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
-    """Loss, its parts and the validation loss by step; a line where the optimiser changes, ticks at events."""
+    """Loss, its terms and the validation loss by step; a line where the optimiser changes, ticks at events."""
     history = run.history
     step = np.array([row["step"] for row in history])
 
@@ -69,15 +69,15 @@ def losses(run: Run, thetas: Points | None = None, progress: Progress | None = N
     validation = column([row["validation"] for row in history])
     panel.plot(step, validation, color=RED, linewidth=1.8, label="validation")
     if run.events:
-        at_events = [event["step"] for event in run.events]
+        event_steps = [event["step"] for event in run.events]
         ticks = {"color": GREY, "marker": "|", "linestyle": "", "markersize": 6}
-        panel.plot(at_events, np.full(len(at_events), 0.015), transform=along_edge(panel), label="events", **ticks)
-    names_of = {"adam": "Adam", "lbfgs": "L-BFGS", "natural": "natural gradient"}
+        panel.plot(event_steps, np.full(len(event_steps), 0.015), transform=along_edge(panel), label="events", **ticks)
+    optimisers = {"adam": "Adam", "lbfgs": "L-BFGS", "natural": "natural gradient"}
     for before, after in pairwise(history):
-        if after["stage"] in names_of and after["stage"] != before["stage"]:
+        if after["stage"] in optimisers and after["stage"] != before["stage"]:
             panel.axvline(before["step"], color=GREY, linestyle="--", linewidth=1)
-            text = f"{names_of[after['stage']]}"
-            panel.annotate(text, (before["step"], 1.01), xycoords=along_edge(panel), va="bottom", color=GREY)
+            name = optimisers[after["stage"]]
+            panel.annotate(name, (before["step"], 1.01), xycoords=along_edge(panel), va="bottom", color=GREY)
     panel.set(xlabel="step", ylabel="loss", title=run.name)
     panel.legend(ncols=2)
     return figure

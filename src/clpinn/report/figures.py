@@ -1,12 +1,12 @@
-"""Pictures for papers and pages, each from a run directory: a function that gives a matplotlib Figure.
+"""Figures for papers and pages: each kind is a function from a run to a matplotlib Figure.
 
 fields       prediction, reference and error at chosen thetas
 errors       error over the parameters: a line, a heat map, or slices for more than two
-residuals    the same of the residual norms, which need no reference
+residuals    residual norms over the parameters; they need no reference
 tasks        which thetas were trained, by event: newly selected, dense, replayed, restored
 losses       losses along the run, with the change of the optimiser
-streamlines  those of a flow
-heads        after `clpinn adapt`: errors before against after, and their fields at the worst theta
+streamlines  streamlines of a flow
+heads        after `clpinn adapt`: errors before and after, and error fields at the worst theta
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from clpinn.report.reader import Run
 
 
 def plot(run: Run, kind: str, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
-    """A figure of a run; `thetas` (rows, parameters) are for kinds that show single ones."""
+    """A figure of a run; `thetas` (rows, parameters) are for kinds that show single thetas."""
     why = reasons(run)
     possible = ", ".join(name for name in KINDS if why[name] is None)
     if kind not in KINDS:
@@ -35,25 +35,25 @@ def plot(run: Run, kind: str, thetas: Points | None = None, progress: Progress |
 
 
 def reasons(run: Run) -> dict[str, str | None]:
-    """Why a kind makes no sense for a run, by kind; None where it does."""
+    """By kind, why it makes no sense for a run; None where it makes sense."""
     unknown = run.why_no_problem()
-    found: dict[str, str | None] = dict.fromkeys(KINDS, unknown) | {
+    why_not: dict[str, str | None] = dict.fromkeys(KINDS, unknown) | {
         "tasks": None if run.events else "no task was selected while it ran",
         "losses": None if run.history else "it was too short to record losses",
     }
     if unknown is None:
         problem = run.problem
         if len(problem.parameters) == 0:
-            found |= dict.fromkeys(("errors", "residuals"), "the problem has no parameters")
-        elif len(run.errors["res_pde"]) != len(problem.candidates):  # of a standard PINN, say
-            found["errors"] = "its errors are not those at the problem's candidates"
+            why_not |= dict.fromkeys(("errors", "residuals"), "the problem has no parameters")
+        elif len(run.errors["res_pde"]) != len(problem.candidates):  # such as those of a standard PINN
+            why_not["errors"] = "its errors are not those at the problem's candidates"
         if not is_flow(problem):
-            found["streamlines"] = "the problem is no flow with the outputs u, v on the coordinates x, y"
+            why_not["streamlines"] = "the problem is no flow with the outputs u, v on the coordinates x, y"
         elif problem.place is not None:
-            found["streamlines"] = "its geometry moves (place), and streamlines need a rectangle"
+            why_not["streamlines"] = "its geometry moves (place), and streamlines need a rectangle"
         if run.adapted is None or run.adapted.heads is None:
-            found["heads"] = "it has no adapted.clpinn, which clpinn adapt writes"
-    return found
+            why_not["heads"] = "it has no adapted.clpinn, which clpinn adapt writes"
+    return why_not
 
 
 KINDS: dict[str, Callable[[Run, Points | None, Progress | None], Figure]] = {

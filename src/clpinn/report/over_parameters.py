@@ -31,11 +31,11 @@ from clpinn.report.style import (
 def errors(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Relative error over the parameters, or the mean residual where there is no reference."""
     outputs = [name for name in run.problem.outputs if f"rel_l2_{name}" in run.errors]
-    columns = {f"{name}": run.errors[f"rel_l2_{name}"] for name in outputs}
-    what = "relative L2 error"
+    columns = {name: run.errors[f"rel_l2_{name}"] for name in outputs}
+    quantity = "relative L2 error"
     if not columns:
-        columns, what = {"": run.errors["res_pde"]}, "mean |residual|"
-    figure = _over_parameters(run, run.problem.candidates.points, columns, what)
+        columns, quantity = {"": run.errors["res_pde"]}, "mean |residual|"
+    figure = _over_parameters(run, columns, quantity)
     published = protocol.rel_l2(run.metrics["problem"], run.metrics["method"])
     if len(run.problem.parameters) == 1 and outputs and published:
         panel = figure.axes[0]
@@ -48,24 +48,23 @@ def errors(run: Run, thetas: Points | None = None, progress: Progress | None = N
 
 @styled
 def residuals(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
-    """Residual norms over the parameters, relative to the equations' own terms."""
-    found = run.surrogate.trust(progress)
-    assert isinstance(found, xarray.Dataset)
-    names = [str(name) for name in found] if len(run.problem.parameters) < 3 else ["norm"]
-    columns = {name.removeprefix("norm_") if name != "norm" else "total": found[name].values.ravel() for name in names}
+    """Residual norms over the parameters, relative to the sizes of the equations' terms."""
+    norms = run.surrogate.trust(progress)
+    assert isinstance(norms, xarray.Dataset)
+    names = [str(name) for name in norms] if len(run.problem.parameters) < 3 else ["norm"]
+    columns = {name.removeprefix("norm_") if name != "norm" else "total": norms[name].values.ravel() for name in names}
     if len(columns) == 1:
         columns = {"": columns["total"]}
-    return _over_parameters(run, run.problem.candidates.points, columns, "residual norm")
+    return _over_parameters(run, columns, "residual norm")
 
 
-def _over_parameters(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
-    """Figures by theta, drawn by the number of parameters."""
-    axes = dict(zip(run.problem.parameters, run.problem.parameters.axes, strict=True))
-    draw = {1: _line, 2: _maps}.get(len(axes), _slices)
-    return draw(run, thetas, columns, what)
+def _over_parameters(run: Run, columns: dict[str, np.ndarray], quantity: str) -> Figure:
+    """Values at the candidate thetas, drawn as the number of parameters allows."""
+    draw = {1: _line, 2: _maps}.get(len(run.problem.parameters), _slices)
+    return draw(run, columns, quantity)
 
 
-def _line(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
+def _line(run: Run, columns: dict[str, np.ndarray], quantity: str) -> Figure:
     (name,), (axis,) = run.problem.parameters.names, run.problem.parameters.axes
     figure, panels = canvas(1, 1, 4.6, 2.9)
     panel = panels[0][0]
@@ -77,7 +76,7 @@ def _line(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -
             style = {"color": "black", "linewidth": 2}
         if len(columns) == 1:
             style |= {"marker": ".", "markersize": 4}
-        panel.plot(thetas[:, 0], values, label=output or None, **style)
+        panel.plot(run.problem.candidates.points[:, 0], values, label=output or None, **style)
     if len(run.surrogate.tasks):
         trained = {"color": "black", "marker": "|", "linestyle": "", "markersize": 7, "clip_on": False}
         panel.plot(
@@ -89,11 +88,11 @@ def _line(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -
         )
     if len(columns) > 1 or len(run.surrogate.tasks):
         panel.legend(ncols=2)
-    panel.set(xlabel=label(run.problem, name), ylabel=what, title=run.name)
+    panel.set(xlabel=label(run.problem, name), ylabel=quantity, title=run.name)
     return figure
 
 
-def _maps(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
+def _maps(run: Run, columns: dict[str, np.ndarray], quantity: str) -> Figure:
     problem = run.problem
     grid, shape = problem.candidates.values, problem.candidates.shape
     (first, second), (across, up) = problem.parameters.names, problem.parameters.axes
@@ -114,7 +113,7 @@ def _maps(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -
             panel.scatter(*run.surrogate.tasks.T, label="trained", clip_on=False, zorder=3, **looks)
         panel.grid(False)
         panel.set(xlabel=label(problem, first), ylabel=label(problem, second), title=output)
-        figure.colorbar(drawn, ax=panel, label=what)
+        figure.colorbar(drawn, ax=panel, label=quantity)
     figure.suptitle(run.name, fontsize=9)
     if len(run.surrogate.tasks):
         figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center")
@@ -122,13 +121,13 @@ def _maps(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -
 
 
 def _edges(axis: Axis, values: np.ndarray) -> np.ndarray:
-    """Where the cells of grid values meet on an axis' own scale; the outer ones end with the box."""
+    """Edges of the cells around grid values: midway between them on the axis' scale, and the ends of the box."""
     unit = axis.to_unit(values)
     return axis.from_unit(np.concatenate([[0.0], (unit[1:] + unit[:-1]) / 2, [1.0]]))
 
 
-def _slices(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
-    """A panel a parameter: the range over all others, the median, and the line through the worst theta."""
+def _slices(run: Run, columns: dict[str, np.ndarray], quantity: str) -> Figure:
+    """One panel per parameter: range and median over all other parameters, and the line through the worst theta."""
     problem, shape = run.problem, run.problem.candidates.shape
     figure, panels = canvas(len(columns), len(shape), 2.4, 2.5)
     for row, (output, values) in enumerate(columns.items()):
@@ -146,7 +145,7 @@ def _slices(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str)
             panel.plot(grid, line, color=RED, linestyle="--", label="through the worst")
             panel.set_xlabel(label(problem, name))
             if i == 0:
-                panel.set_ylabel(f"{what} of {output}" if output else what)
+                panel.set_ylabel(f"{quantity} of {output}" if output else quantity)
             else:
                 panel.sharey(panels[row][0])
                 panel.tick_params(labelleft=False)

@@ -67,7 +67,7 @@ class Builder:
         return Components(self.add(Elementwise(self.size, count, name, flat)).reshape(shape))
 
     def biased(self, ids: np.ndarray, bias: np.ndarray) -> np.ndarray | None:
-        """A linear operation's components plus a constant, as one linear operation; None where they are not."""
+        """A linear operation's components plus a constant, as one linear operation; otherwise None."""
         linear = self.by_start.get(int(ids.ravel()[0])) if ids.size else None
         whole = isinstance(linear, Linear) and np.array_equal(ids.ravel(), linear.start + np.arange(linear.count))
         if not whole or bias.dtype.kind == "i":

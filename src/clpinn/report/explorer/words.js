@@ -49,16 +49,16 @@ class Words {
     figure.querySelector("canvas").setAttribute("aria-label", `${title}, from ${text(low)} to ${text(high)}`);
   }
 
-  // The reference's kind and theta, and how far the network is from it; the latter may wait while something is dragged.
+  // The reference's kind and theta, and how far the network is from it: exactly, or only if that is known already.
   describeReference(index, exact) {
     const { view, reference } = this;
     const grid = reference.axes.map((axis) => axis.length).join(" × ");
     const difference = exact || reference.hasDifference(index) ? text(reference.difference(index), 3) : "…";
     const theta = named(view.parameters, reference.thetas[index]);
-    const subject = view.parameters.length ? `The nearest in this page, at ${theta}. There the` : "The";
+    const subject = view.parameters.length ? `The nearest reference in this page is at ${theta}. There the` : "The";
     const sentence = `${subject} network differs by ${difference} (relative L2, ${grid} points).`;
     const caption = this.find("figcaption");
-    caption.textContent = `${sentence} Circles are the reference.`;
+    caption.textContent = `${sentence} Circles show the reference.`;
     this.find(".reference h3").textContent = `Reference${reference.kind ? ` (${reference.kind})` : ""}`;
     this.find(".reference canvas").setAttribute("aria-label", `Reference of ${view.output}. ${caption.textContent}`);
   }
