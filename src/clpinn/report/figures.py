@@ -38,7 +38,7 @@ def reasons(run: Run) -> dict[str, str | None]:
     """By kind, why it makes no sense for a run; None where it makes sense."""
     unknown = run.why_no_problem()
     why_not: dict[str, str | None] = dict.fromkeys(KINDS, unknown) | {
-        "tasks": None if run.events else "no task was selected while it ran",
+        "tasks": unknown if run.events else "no task was selected while it ran",
         "losses": None if run.history else "it was too short to record losses",
     }
     if unknown is None:
