@@ -1,6 +1,6 @@
-"""The picture and the animation of the README: python docs/pictures.py RUN (needs the extra test, and Chromium).
+"""The README's picture and animation: python docs/pictures.py RUN (needs the extra `test`, and Chromium).
 
-RUN is a run of Burgers. The explorer's page is opened, its slider moved, and what is seen is kept.
+RUN is the directory of a Burgers run. Chromium opens the explorer's page, moves the slider and takes screenshots.
 """
 
 import io
@@ -15,9 +15,9 @@ from playwright.sync_api import sync_playwright
 from clpinn.report.explorer import explorer_page
 from clpinn.runs.run import load_surrogate
 
-HERE = Path(__file__).parent
-PLACES = [*range(1000, -1, -80), *range(0, 1001, 80)]
-"""Where the slider stands, from 0 to 1000."""
+FOLDER = Path(__file__).parent
+POSITIONS = [*range(1000, -1, -80), *range(0, 1001, 80)]
+"""Positions of the slider, from 0 to 1000."""
 
 
 def main(run: str) -> None:
@@ -28,15 +28,15 @@ def main(run: str) -> None:
         page = browser.new_page(viewport={"width": 1100, "height": 810}, color_scheme="light")
         page.goto(path.as_uri())
         frames = []
-        for place in PLACES:
-            page.locator("input[type=range]").first.fill(str(place))
+        for position in POSITIONS:
+            page.locator("input[type=range]").first.fill(str(position))
             while not page.evaluate("clpinnExplorer.settled()"):
                 page.wait_for_timeout(5)
             frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
         browser.close()
-    frames[len(PLACES) // 3].save(HERE / "explorer.png", optimize=True)
+    frames[len(POSITIONS) // 3].save(FOLDER / "explorer.png", optimize=True)
     small = [frame.resize((660, 486)).quantize(96) for frame in frames]
-    small[0].save(HERE / "explorer.gif", save_all=True, append_images=small[1:], duration=90, loop=0, optimize=True)
+    small[0].save(FOLDER / "explorer.gif", save_all=True, append_images=small[1:], duration=90, loop=0, optimize=True)
 
 
 if __name__ == "__main__":

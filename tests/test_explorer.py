@@ -12,6 +12,7 @@ from clpinn.problems import load_problem
 from clpinn.report.explorer import explorer_html, explorer_page
 from clpinn.report.page import page as report
 from clpinn.report.reader import Run
+from clpinn.training.settings import override
 
 
 class Solid(cl.Problem):
@@ -233,7 +234,7 @@ def test_a_report_holds_the_explorer_of_its_run(opened, tmp_path):
     """The page that `clpinn report` writes, under its content security policy."""
     problem = load_problem("examples/heat.py")
     options = ["network.width=6", "network.depth=2", "natural.rows=64", "steps=3"]
-    chosen = cl.settings.override(cl.natural(problem), options)
+    chosen = override(cl.natural(problem), options)
     surrogate = cl.run(problem, chosen, tmp_path / "run", name="examples/heat.py").surrogate
     page = opened(surrogate, text=report([Run(tmp_path / "run")]))
     settled(page, lambda: page.locator("input[type=range]").first.fill("700"))

@@ -13,7 +13,8 @@ from test_surrogate import Rod, made, with_heads
 
 import clpinn as cl
 from clpinn.errors import ExportError
-from clpinn.exports.export import program, write_field
+from clpinn.exports.export import write_field
+from clpinn.exports.programs import program
 from clpinn.problems import load_problem
 
 CHANNEL = load_problem("examples/channel.py:Channel")

@@ -59,9 +59,9 @@ FLOW: dict[str, list[str]] = {
         "trainer",
     ],
     "surrogate": ["adaptations", "adapt", "answers", "field", "trust", "file", "surrogate"],
-    "exports": ["translate", "export"],
+    "exports": ["translate", "fields", "programs", "export"],
     "runs": ["evaluate", "run"],
-    "report": ["reader", "style", "fields", "heads", "figures", "explorer", "page"],
+    "report": ["reader", "style", "fields", "heads", "over_parameters", "along_run", "figures", "explorer", "page"],
     "cli": ["commands"],
     "__main__": [],
 }

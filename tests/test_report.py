@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import xarray
 from matplotlib import rcParams
+from matplotlib.collections import LineCollection
 from small import Decay
 from test_surrogate import made
 from typer.testing import CliRunner
@@ -20,6 +22,7 @@ import clpinn as cl
 from clpinn import protocol
 from clpinn.cli.commands import app
 from clpinn.errors import PlotError
+from clpinn.formulation.references import reference_at
 from clpinn.problems import load_problem
 from clpinn.report.fields import plot_reference
 from clpinn.report.figures import KINDS, plot, reasons
@@ -34,16 +37,19 @@ class Line(cl.Problem):
     """One coordinate, no parameters."""
 
     coordinates = cl.Box(x=(0, 1))
+    evaluation = cl.Grid(x=np.linspace(0, 1, 21))
 
     def residual(self, d):
         return d.u_x
 
     def reference(self, x):
-        return {"u": 0 * x + 1}
+        return {"u": np.sin(5 * x)}
 
 
 class Solid(cl.Problem):
     """Three coordinates, two outputs."""
+
+    evaluation = cl.Grid(x=np.linspace(0, 1, 6), y=np.linspace(0, 1, 5), z=np.linspace(0, 1, 3))
 
     coordinates = cl.Box(x=(0, 1), y=(0, 1), z=(0, 1))
     parameters = cl.Box(a=cl.log(0.1, 10))
@@ -56,14 +62,50 @@ class Solid(cl.Problem):
         return {"u": a * x + z, "v": np.sin(y) * z}
 
 
-@pytest.mark.parametrize(
-    "problem", [Line(), Solid(), cl.problems.Kovasznay(), load_problem("examples/channel.py")], ids=type
-)
-@pytest.mark.parametrize("ending", [".png", ".pdf"])
-def test_every_shape_is_drawn(problem, ending, tmp_path):
-    path = tmp_path / f"picture{ending}"
+class Flow(cl.problems.Kovasznay):
+    """Three outputs, on few points."""
+
+    evaluation = cl.Grid(x=np.linspace(-0.5, 1.0, 8), y=np.linspace(-0.5, 1.5, 9))
+
+
+class Channel(type(load_problem("examples/channel.py"))):
+    """A geometry that theta moves, on few points and thetas."""
+
+    evaluation = cl.Grid(x=np.linspace(0, 1, 4), y=np.linspace(0, 1, 7))
+
+
+SHAPES = [Line(), Solid(), Flow(), Channel()]
+
+
+@pytest.mark.parametrize("problem", SHAPES, ids=type)
+def test_the_reference_of_every_shape_is_drawn(problem, tmp_path, monkeypatch):
+    """At the box's low corner, middle and high corner: the drawn values are the reference's."""
+    saved = []
+    monkeypatch.setattr("clpinn.report.fields.save", lambda figure, path: saved.append(figure) or save(figure, path))
+    path = tmp_path / "picture.png"
     plot_reference(problem, path)
-    assert path.stat().st_size > 5000
+    assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000
+    units = [0.0, 0.5, 1.0] if len(problem.parameters) else [0.0]
+    thetas = [np.array([axis.from_unit(unit) for axis in problem.parameters.axes]) for unit in units]
+    panels = [panel for panel in saved[0].axes if panel.get_label() != "<colorbar>"]
+    assert len(panels) == len(problem.outputs) * len(thetas)
+    # A third coordinate is at the middle of its axis.
+    grid = problem.evaluation.points
+    rows = grid[np.isclose(grid[:, 2], 0.5)] if grid.shape[1] > 2 else grid
+    for row in range(len(problem.outputs)):
+        for column, theta in enumerate(thetas):
+            panel = panels[row * len(thetas) + column]
+            drawn = panel.collections[0].get_array() if len(problem.coordinates) > 1 else panel.lines[0].get_ydata()
+            np.testing.assert_allclose(np.ravel(drawn), reference_at(problem, rows, theta)[row], rtol=1e-12)
+            for name, value in zip(problem.parameters if row == 0 else (), theta):
+                assert f"{name} = {value:.4g}" in panel.get_title(loc="left")
+
+
+def test_the_ending_says_the_format(tmp_path):
+    for name, magic in (("picture.pdf", b"%PDF"), ("picture.svg", b"<?xml")):
+        plot_reference(Solid(), tmp_path / name)
+        content = (tmp_path / name).read_bytes()
+        assert content.startswith(magic) and len(content) > 5000
 
 
 def test_a_name_without_an_ending_is_refused(tmp_path):
@@ -123,12 +165,12 @@ def test_errors_over_four_parameters_are_slices():
     assert np.array_equal(values_of(through_worst), table[:, -1])
 
 
-@pytest.mark.parametrize("problem", [Line(), Solid(), cl.problems.Kovasznay(), load_problem("examples/channel.py")])
+@pytest.mark.parametrize("problem", SHAPES, ids=type)
 def test_fields_of_every_shape(problem, tmp_path):
     figure = plot(made_up(problem), "fields")
     save(figure, tmp_path / "fields.png")
     titles = [panel.get_title(loc="left") for panel in figure.axes]
-    wanted = {"Line": 0, "Solid": 2, "Kovasznay": 3, "Channel": 3}[type(problem).__name__]
+    wanted = {"Line": 0, "Solid": 2, "Flow": 3, "Channel": 3}[type(problem).__name__]
     assert sum(title.startswith("absolute error") for title in titles) == wanted
 
 
@@ -141,8 +183,14 @@ def test_fields_at_thetas_of_ones_choice_show_the_surrogate():
 
 
 def test_streamlines_are_those_of_a_flow():
-    figure = plot(made_up(cl.problems.Kovasznay()), "streamlines", np.array([[20.0]]))
+    run = made_up(Flow())
+    figure = plot(run, "streamlines", np.array([[20.0]]))
     assert [panel.get_title(loc="left") for panel in figure.axes[:2]] == ["surrogate, Re = 20", "reference, Re = 20"]
+    x, y = np.linspace(-0.5, 1.0, 8)[:, None], np.linspace(-0.5, 1.5, 9)
+    for panel, flow in zip(figure.axes, (run.surrogate(x=x, y=y, Re=20.0), Flow().reference(x, y, 20.0)), strict=False):
+        speed = np.hypot(flow["u"], flow["v"])
+        np.testing.assert_allclose(np.ravel(panel.collections[0].get_array()), speed.T.ravel(), rtol=1e-6)
+        assert any(isinstance(drawn, LineCollection) for drawn in panel.collections)
 
 
 def test_tasks_are_drawn_by_what_happened_to_them():
@@ -268,12 +316,15 @@ def test_names_are_escaped(folder, monkeypatch):
     assert "script" not in found.tags and "img" not in found.tags
 
 
-def test_a_run_without_its_problem_still_has_a_page(folder):
-    run = Run(folder)
-    run.__dict__["config"] = run.config | {"problem": None}
-    run.__dict__["why_no_problem"] = lambda: "pass that problem"
+def test_a_run_without_its_problem_still_has_a_page(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text()) | {"problem": None}  # as cl.run writes it
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    run = Run(tmp_path / "run")
+    assert {kind for kind, reason in reasons(run).items() if reason is None} == {"losses"}
     text = page([run])
-    assert Parts(text).tags.count("img") == 2 and "Some figures are missing" in text and "clpinn.run" in text
+    assert Parts(text).tags.count("img") == 1 and "script" not in Parts(text).tags
+    assert "Some figures are missing" in text and "--problem my_pde.py:Decay" in text and "clpinn.run" in text
 
 
 def test_errors_at_other_thetas_than_the_candidates_are_not_drawn(folder):

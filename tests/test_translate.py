@@ -15,10 +15,10 @@ from jax import lax
 
 import clpinn as cl
 from clpinn.errors import TranslationError
-from clpinn.exports.translate import javascript
-from clpinn.exports.translate.javascript import EXPRESSIONS
+from clpinn.exports.translate.javascript import EXPRESSIONS, javascript
 from clpinn.exports.translate.onnx import NODES, onnx_model, printed
-from clpinn.exports.translate.program import PRIMITIVES, program_of, trace
+from clpinn.exports.translate.program import PRIMITIVES
+from clpinn.exports.translate.tracing import program_of, trace
 from clpinn.formulation.geometry import placed
 from clpinn.networks.architecture import Architecture
 from clpinn.networks.make import make

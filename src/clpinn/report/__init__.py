@@ -1,1 +1,1 @@
-"""Figures and, later, the HTML report: what a run shows to people."""
+"""Figures of a run, its HTML report, and the live explorer."""

@@ -22,7 +22,7 @@ Theta = dict[str, float]
 
 @styled
 def plot_reference(problem: Problem, path: Path) -> None:
-    """The reference at three thetas (low corner, middle, high corner of the box), a row an output."""
+    """The reference at three thetas (low corner, middle, high corner of the box), one row per output."""
     thetas = _spread(problem)
     figure, panels = canvas(len(problem.outputs), len(thetas), 3.3, 2.6)
     for column, theta in enumerate(thetas):
@@ -40,7 +40,7 @@ def plot_reference(problem: Problem, path: Path) -> None:
 
 @styled
 def fields(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
-    """Prediction, reference and absolute error, a row a theta and output."""
+    """Prediction, reference and absolute error, one row per theta and output."""
     problem = run.problem
     chosen = _chosen(run, thetas, 3 if len(problem.outputs) == 1 else 1)
     pairs = [(theta, name) for theta in chosen for name in problem.outputs]
@@ -50,11 +50,11 @@ def fields(run: Run, thetas: Points | None = None, progress: Progress | None = N
         return _curves(run, chosen, points)
     figure, panels = canvas(len(pairs), len(columns), 2.7 if len(columns) > 1 else 4.0, 2.15)
     for row, (theta, name) in enumerate(pairs):
-        found, physical = _prediction(run, points, theta)[name], _physical(problem, points, theta)
-        shown = [found]
+        predicted, physical = _prediction(run, points, theta)[name], _physical(problem, points, theta)
+        shown = [predicted]
         if problem.reference is not None:
             exact = _reference(problem, points, theta)[name]
-            shown += [exact, np.abs(found - exact)]
+            shown += [exact, np.abs(predicted - exact)]
         limits = {"vmin": float(np.min(shown[:2])), "vmax": float(np.max(shown[:2]))}
         for column, values in enumerate(shown):
             panel = panels[row][column]
@@ -75,18 +75,18 @@ def fields(run: Run, thetas: Points | None = None, progress: Progress | None = N
 
 
 def _curves(run: Run, thetas: list[Theta], points: Points) -> Figure:
-    """Fields along one coordinate: prediction over reference, and the error below them."""
+    """Fields along a single coordinate: prediction and reference in one panel, the error below."""
     problem, axis = run.problem, run.problem.coordinates.names[0]
     rows = 1 if problem.reference is None else 2
     figure, panels = canvas(rows, len(problem.outputs), 3.6, 2.4)
     for column, name in enumerate(problem.outputs):
         for theta, colour in zip(thetas, COLOURS):
-            found, x = _prediction(run, points, theta)[name], _physical(problem, points, theta)[axis]
-            panels[0][column].plot(x, found, color=colour, label=at(theta) or None)
+            predicted, x = _prediction(run, points, theta)[name], _physical(problem, points, theta)[axis]
+            panels[0][column].plot(x, predicted, color=colour, label=at(theta) or None)
             if problem.reference is not None:
                 exact = _reference(problem, points, theta)[name]
                 panels[0][column].plot(x, exact, color="black", linestyle=":", linewidth=1)
-                panels[1][column].semilogy(x, np.abs(found - exact), color=colour)
+                panels[1][column].semilogy(x, np.abs(predicted - exact), color=colour)
                 panels[1][column].set_ylabel(f"absolute error of {name}")
         panels[0][column].set_ylabel(label(problem, name))
         panels[-1][column].set_xlabel(label(problem, axis))
@@ -103,20 +103,21 @@ def streamlines(run: Run, thetas: Points | None = None, progress: Progress | Non
     rows = ["surrogate"] + ["reference"] * (problem.reference is not None)
     points, shape = _slice(problem)
     x, y = (problem.coordinates[name].spaced(size) for name, size in zip("xy", shape))
-    points = np.stack([part.ravel() for part in np.meshgrid(x, y, indexing="ij")], axis=1)  # even, as they must be
-    # Panels in the shape of the domain.
+    # Evenly spaced, as matplotlib's streamplot requires.
+    points = np.stack([column.ravel() for column in np.meshgrid(x, y, indexing="ij")], axis=1)
+    # Panels have about the domain's ratio of height to width.
     width = 2.6 if len(chosen) > 1 else 4.0
-    tall = float(np.clip(np.ptp(y) / np.ptp(x), 0.4, 1.6)) * width * 0.75 + 0.6
-    figure, panels = canvas(len(rows), len(chosen), width, tall)
+    height = float(np.clip(np.ptp(y) / np.ptp(x), 0.4, 1.6)) * width * 0.75 + 0.6
+    figure, panels = canvas(len(rows), len(chosen), width, height)
     for column, theta in enumerate(chosen):
-        found = [_prediction(run, points, theta)]
+        flows = [_prediction(run, points, theta)]
         if problem.reference is not None:
-            found.append(_reference(problem, points, theta))
-        speeds = [np.hypot(one["u"], one["v"]).reshape(shape).T for one in found]
+            flows.append(_reference(problem, points, theta))
+        speeds = [np.hypot(flow["u"], flow["v"]).reshape(shape).T for flow in flows]
         highest = max(float(np.max(speed)) for speed in speeds)
-        for row, (one, speed) in enumerate(zip(found, speeds)):
+        for row, (flow, speed) in enumerate(zip(flows, speeds)):
             panel = panels[row][column]
-            u, v = (one[name].reshape(shape).T for name in "uv")
+            u, v = (flow[name].reshape(shape).T for name in "uv")
             drawn = panel.pcolormesh(x, y, speed, cmap=VALUES, vmin=0, vmax=highest, shading="gouraud", rasterized=True)
             panel.streamplot(x, y, u, v, color="white", linewidth=0.6, arrowsize=0.6, density=1.1)
             panel.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")
@@ -147,14 +148,14 @@ def _spread(problem: Problem) -> list[Theta]:
 
 
 def _chosen(run: Run, thetas: Points | None, most: int) -> list[Theta]:
-    """The thetas asked for; by default those of the smallest, the median and the largest error, or the largest."""
+    """The given thetas; by default at most `most` of those with the smallest, the median and the largest error."""
     names = run.problem.parameters.names
     if thetas is not None:
         return [dict(zip(names, theta.tolist())) for theta in thetas]
     columns = [run.errors[f"rel_l2_{name}"] for name in run.problem.outputs if f"rel_l2_{name}" in run.errors]
     if not columns or not names:
         return _spread(run.problem)
-    order = np.argsort(np.mean(columns, axis=0))  # what is not finite comes last
+    order = np.argsort(np.mean(columns, axis=0))  # errors that are not finite come last
     ranks = sorted({0, len(order) // 2, len(order) - 1})[-most:]
     return [{name: float(run.errors[name][order[rank]]) for name in names} for rank in ranks]
 
@@ -180,11 +181,12 @@ def _physical(problem: Problem, points: Points, theta: Theta) -> dict[str, np.nd
 def absolute_errors(
     problem: Problem, theta: Theta, surrogates: Iterable[Surrogate]
 ) -> tuple[dict[str, np.ndarray], tuple[int, ...], list[dict[str, np.ndarray]]]:
-    """Physical coordinates of the slice, its shape, and by surrogate the absolute errors there by output."""
+    """Physical coordinates of the slice, its shape, and for each surrogate the absolute errors there by output."""
     points, shape = _slice(problem)
     exact, physical = _reference(problem, points, theta), _physical(problem, points, theta)
     errors = [
-        {name: np.abs(value - exact[name]) for name, value in one(**physical, **theta).items()} for one in surrogates
+        {name: np.abs(value - exact[name]) for name, value in surrogate(**physical, **theta).items()}
+        for surrogate in surrogates
     ]
     return physical, shape, errors
 
@@ -206,15 +208,15 @@ def draw_field(
     name: str,
     **style: Any,
 ) -> Any:
-    """A field on a panel: a line, or colours, which are given back for their scale."""
+    """Draw a field on a panel: a line (gives None), or colours (gives what a colour bar needs)."""
     names = problem.coordinates.names
     if len(shape) == 1:
         panel.plot(physical[names[0]], values, color=BLUE)
         panel.set(xlabel=label(problem, names[0]), ylabel=label(problem, name))
         return None
-    # Time, where there is one, runs to the right.
+    # Time runs to the right.
     across, up = (names[1], names[0]) if names[1] == "t" else names[:2]
-    x, y = (physical[part].reshape(shape) for part in (across, up))
+    x, y = (physical[axis].reshape(shape) for axis in (across, up))
     style = {"cmap": VALUES, "shading": "gouraud", "rasterized": True} | style
     panel.grid(False)
     panel.locator_params(nbins=4)

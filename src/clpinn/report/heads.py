@@ -1,4 +1,4 @@
-"""Pictures of an adaptation: errors before against after, and where they were and are at the worst theta."""
+"""Pictures of an adaptation: errors before and after, and error fields at the worst theta."""
 
 from typing import Any
 
@@ -16,27 +16,32 @@ from clpinn.runs.evaluate import evaluate
 
 @styled
 def heads(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
-    """Before against after at every theta with a head; where there is a reference, error fields of the worst, too."""
+    """Errors before and after at every theta with a head, and error fields at the worst; losses without a reference."""
     adapted, problem = run.adapted, run.problem
     assert adapted is not None and adapted.heads is not None
-    found = adapted.heads
+    trained = adapted.heads
     if problem.reference is None:
         figure, panels = canvas(1, 1, 3.4, 3.2)
-        _scatter(panels[0][0], found.loss_before, np.where(found.used, found.loss_after, found.loss_before), found.used)
+        _scatter(
+            panels[0][0],
+            trained.loss_before,
+            np.where(trained.used, trained.loss_after, trained.loss_before),
+            trained.used,
+        )
         panels[0][0].set(xlabel="physics loss before", ylabel="after", title=run.name)
         return figure
-    before, after = (evaluate(problem, one, found.thetas, progress).outputs for one in (run.surrogate, adapted))
+    before, after = (evaluate(problem, s, trained.thetas, progress).outputs for s in (run.surrogate, adapted))
     figure, panels = canvas(len(problem.outputs), 3, 3.0, 2.6)
     for row, name in enumerate(problem.outputs):
         old, new = before[name].rel_l2, after[name].rel_l2
-        _scatter(panels[row][0], old, new, found.used)
+        _scatter(panels[row][0], old, new, trained.used)
         panels[row][0].set(xlabel=f"relative error of {name} before", ylabel="after")
-        worst = dict(zip(problem.parameters, found.thetas[int(np.nanargmax(old))].tolist()))
+        worst = dict(zip(problem.parameters, trained.thetas[int(np.nanargmax(old))].tolist()))
         physical, shape, fields = absolute_errors(problem, worst, (run.surrogate, adapted))
-        highest = max(float(np.max(one[name])) for one in fields)
-        for panel, one, when in zip(panels[row][1:], fields, ("before", "after")):
+        highest = max(float(np.max(errors[name])) for errors in fields)
+        for panel, errors, when in zip(panels[row][1:], fields, ("before", "after")):
             limits: dict[str, Any] = {"cmap": ERRORS, "vmin": 0.0, "vmax": highest} if len(shape) > 1 else {}
-            drawn = draw_field(panel, problem, physical, one[name], shape, name, **limits)
+            drawn = draw_field(panel, problem, physical, errors[name], shape, name, **limits)
             panel.set_title(f"|error| {when}, {at(worst)}")
             if drawn is not None and when == "after":
                 figure.colorbar(drawn, ax=panels[row][1:].tolist())

@@ -1,4 +1,4 @@
-"""One HTML page about one run or several, side by side. It needs nothing but itself: no network, no other file."""
+"""The HTML page of one run, or of several side by side. It is a single file and needs no internet."""
 
 import base64
 import io
@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 
 from clpinn import protocol
 from clpinn.errors import ClpinnError, TranslationError
-from clpinn.files import write_text
+from clpinn.files import replacing
 from clpinn.formulation.references import Progress
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons
@@ -22,51 +23,29 @@ from clpinn.report.reader import Run
 from clpinn.surrogate.trust import NOTE
 
 LARGEST_SVG = 300_000
-"""A drawing of more bytes is embedded as pixels."""
+"""A drawing with more bytes than this is embedded as pixels."""
 PIXELS = ("fields", "streamlines", "heads")
 """Kinds that are pictures rather than drawings."""
 
 HEADINGS = {
     "fields": (
         "Fields",
-        "At the thetas of the smallest, the median and the largest error; of several outputs at the last of these.",
+        "At the thetas with the smallest, the median and the largest error; several outputs at the last of these.",
     ),
     "errors": ("Errors over the parameters", "Relative L2 error against the reference, at every candidate theta."),
     "residuals": ("Where the equations hold less well", NOTE),
-    "tasks": ("Trained thetas by event", "Dense tasks have all their points, replayed ones a share of them."),
+    "tasks": ("Trained thetas by event", "Dense tasks keep all their points, replayed tasks a share of them."),
     "losses": (
         "Losses",
-        "The validation loss is taken all over the box, on points that were not trained. The loss is that of a step's "
-        "batch; with a time in the problem, late times count less in it at first.",
+        "The validation loss is computed all over the box, on points that were not trained. The loss is that of a "
+        "step's batch. Where the problem has a time, late times count less in the loss at first.",
     ),
-    "streamlines": ("Streamlines", "Of the surrogate and of the reference, over the speed."),
+    "streamlines": ("Streamlines", "Streamlines of the surrogate and of the reference; colours show the speed."),
     "heads": (
         "Adapted thetas",
-        "With a head of its own each, before against after; below the line is better. Fields are of the worst theta.",
+        "Each theta has a head of its own. Points below the line improved. The fields are at the worst theta.",
     ),
 }
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f5f7; --line: #d5dae0; --link: #0067a3;
-  --dim: #5c6670; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e7eb; --paper: #15181c; --soft: #1f242a; --line: #39414a; --link: #6cb8ea; --dim: #9aa5b1; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 76rem; padding: 1rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; margin: 0.5rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 0.3rem; } p { max-width: 46rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } tr.paper td { color: var(--dim); } td.best { font-weight: 700; }
-.side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem; }
-figure { margin: 0; } figure img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; padding: 6px; }
-figcaption { font-size: 0.85rem; } pre { background: var(--soft); padding: 0.7rem; border-radius: 6px; overflow-x: auto;
-  font-size: 0.85rem; } summary { cursor: pointer; color: var(--link); } .note { font-size: 0.9rem; }
-@media (max-width: 40rem) { figure.wide img { max-width: none; width: 42rem; } }
-@media (max-width: 30rem) { th, td { padding: 0.3rem; white-space: normal; } }
-"""
 
 
 def write_page(runs: list[Run], path: Path, progress: Progress | None = None) -> None:
@@ -74,28 +53,29 @@ def write_page(runs: list[Run], path: Path, progress: Progress | None = None) ->
     if not runs:
         raise ClpinnError("A report needs at least one run, but got none. Give the directory of a run.")
     text = page(runs, progress)
-    write_text(path, text)
+    replacing(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def page(runs: list[Run], progress: Progress | None = None) -> str:
     """The page as text."""
     for run in runs:
-        run.metrics  # noqa: B018  a run that has not ended is told of before anything is drawn
+        run.metrics  # noqa: B018  a run that has not ended is an error before anything is drawn
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     sections = [
         f"<h1>{escape(title)}</h1>",
-        *(_about(run) for run in {run.problem_name: run for run in runs}.values()),
+        *(_problem(run) for run in {run.problem_name: run for run in runs}.values()),
         _summary(runs),
         _explorer(runs),
         *_figures(runs, progress),
         *(_repeat(run, len(runs) > 1) for run in runs),
     ]
+    style = (files("clpinn.report") / "page.css").read_text("utf-8")
     policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"<title>{escape(title)} – clpinn</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)} – clpinn</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         + "\n".join(section for section in sections if section)
         + "\n</body>\n</html>\n"
     )
@@ -104,8 +84,8 @@ def page(runs: list[Run], progress: Progress | None = None) -> str:
 # The table --------------------------------------------------------------------------------------------------
 
 
-def _about(run: Run) -> str:
-    """What is solved."""
+def _problem(run: Run) -> str:
+    """The problem: equation, parameters and coordinates."""
     description = run.config["description"]
     equation = "" if run.why_no_problem() else run.problem.equation or (type(run.problem).__doc__ or "").strip()
     lines = [escape(equation.split("\n")[0])] if equation else []
@@ -133,17 +113,15 @@ def _summary(runs: list[Run]) -> str:
     outputs = list(dict.fromkeys(output for run in runs for output in run.metrics["outputs"]))
     for output in outputs:
         for key, name in (("rel_l2_macro", "mean relative L2"), ("rel_l2_worst", "worst relative L2"), ("mse", "MSE")):
-            found = [run.metrics["outputs"].get(output, {}).get(key) for run in runs]
-            rows.append(_row(f"{output}: {name}", [_figure(value) for value in found], _best(runs, found)))
+            values = [run.metrics["outputs"].get(output, {}).get(key) for run in runs]
+            rows.append(_row(f"{output}: {name}", [_figure(value) for value in values], _best(runs, values)))
             if key == "rel_l2_macro":
                 rows += _published(runs, output)
-    found = [run.metrics["res_pde_macro"] for run in runs]
-    rows.append(_row("mean |residual|", [_figure(value) for value in found], _best(runs, found)))
+    values = [run.metrics["res_pde_macro"] for run in runs]
+    rows.append(_row("mean |residual|", [_figure(value) for value in values], _best(runs, values)))
     notes = []
     if any(run.metrics["problem"] in protocol.REL_L2 for run in runs):
-        notes.append(
-            "The paper's figures are means over three seeds at its full budget on a GPU; a run's own are one seed's."
-        )
+        notes.append("The paper's figures are means over three seeds at its full budget on a GPU; a run has one seed.")
     if any(not run.metrics["has_reference"] for run in runs):
         notes.append("Without a reference solution there are residuals only, no errors.")
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
@@ -151,7 +129,7 @@ def _summary(runs: list[Run]) -> str:
 
 
 def _published(runs: list[Run], output: str) -> list[str]:
-    """Rows with the paper's mean relative errors: of the same method, and of its best."""
+    """Rows with the paper's mean relative errors: those of the same method, and of the paper's best method."""
     same, best = [], []
     for run in runs:
         table, method = protocol.REL_L2.get(run.metrics["problem"], {}), protocol.METHODS.get(run.metrics["method"], "")
@@ -167,9 +145,9 @@ def _row(name: str, cells: list[str], best: int | None = None, kind: str = "") -
     return f"<tr{f' class={kind}' if kind else ''}><td>{escape(name)}</td>{marked}</tr>"
 
 
-def _best(runs: list[Run], found: list[float | None]) -> int | None:
-    """Which run has the smallest figure, where several of one problem are compared."""
-    known = [(value, i) for i, value in enumerate(found) if value is not None]
+def _best(runs: list[Run], values: list[float | None]) -> int | None:
+    """The number of the run with the smallest value, where several runs of one problem are compared."""
+    known = [(value, i) for i, value in enumerate(values) if value is not None]
     return min(known)[1] if len(known) > 1 and len({run.problem_name for run in runs}) == 1 else None
 
 
@@ -178,7 +156,7 @@ def _figure(value: float | None) -> str:
 
 
 def _short(run: Run, runs: list[Run]) -> str:
-    """How a column calls its run."""
+    """The name of a run in a column or caption."""
     folder = run.folder.resolve().name
     return folder if [other.folder.resolve().name for other in runs].count(folder) == 1 else run.name
 
@@ -187,12 +165,13 @@ def _short(run: Run, runs: list[Run]) -> str:
 
 
 def _figures(runs: list[Run], progress: Progress | None) -> list[str]:
-    why = [reasons(run) for run in runs]
-    total, done, sections = sum(reason[kind] is None for reason in why for kind in KINDS), 0, []
+    reasons_by_run = [reasons(run) for run in runs]
+    total = sum(why_not[kind] is None for why_not in reasons_by_run for kind in KINDS)
+    done, sections = 0, []
     for kind in KINDS:
         shown = []
-        for run, reason in zip(runs, why):
-            if reason[kind] is None:
+        for run, why_not in zip(runs, reasons_by_run):
+            if why_not[kind] is None:
                 caption = f"{_short(run, runs)}: {run.name}" if len(runs) > 1 else ""
                 shown.append(_embedded(plot(run, kind), kind, f"{kind} of {run.name}", caption))
                 done += 1
@@ -203,21 +182,21 @@ def _figures(runs: list[Run], progress: Progress | None) -> list[str]:
             sections.append(
                 f'<h2>{heading}</h2>\n<p class="note">{escape(text)}</p>\n<div class="side">{"".join(shown)}</div>'
             )
-    lost = {f"{_short(run, runs)}: {text}": None for run in runs if (text := run.why_no_problem())}
-    return [*sections, *(f'<p class="note">Some figures are missing. {escape(text)}</p>' for text in lost)]
+    missing = {f"{_short(run, runs)}: {text}": None for run in runs if (text := run.why_no_problem())}
+    return [*sections, *(f'<p class="note">Some figures are missing. {escape(text)}</p>' for text in missing)]
 
 
-def _embedded(figure: Figure, kind: str, words: str, caption: str) -> str:
-    content, what = b"", "svg+xml"
+def _embedded(figure: Figure, kind: str, description: str, caption: str) -> str:
+    content, form = b"", "svg+xml"
     with matplotlib.rc_context({"svg.hashsalt": "clpinn"}):
         if kind not in PIXELS:
             content = _saved(figure, "svg", metadata={"Date": None})
         if kind in PIXELS or len(content) > LARGEST_SVG:
-            content, what = _saved(figure, "png", dpi=120), "png"
-    source = f"data:image/{what};base64,{base64.b64encode(content).decode()}"
+            content, form = _saved(figure, "png", dpi=120), "png"
+    source = f"data:image/{form};base64,{base64.b64encode(content).decode()}"
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    wide = ' class="wide" tabindex="0"' if kind in PIXELS else ""  # on a phone to be moved, by keys too
-    return f'<figure{wide}><img src="{source}" alt="{escape(words)}">{below}</figure>'
+    wide = ' class="wide" tabindex="0"' if kind in PIXELS else ""  # on a phone it scrolls, by keys too
+    return f'<figure{wide}><img src="{source}" alt="{escape(description)}">{below}</figure>'
 
 
 def _saved(figure: Figure, form: str, **options: Any) -> bytes:
@@ -245,7 +224,7 @@ def _repeat(run: Run, several: bool) -> str:
     heading = f"How to repeat {escape(run.folder.resolve().name)}" if several else "How to repeat it"
     if problem is None:
         how = (
-            "<p>It was started from Python, with a problem of its own: call <code>clpinn.run</code> with that problem "
+            "<p>This run was started from Python with a user's problem: call <code>clpinn.run</code> with that problem "
         )
         how += "and the settings below.</p>"
     else:
@@ -253,7 +232,7 @@ def _repeat(run: Run, several: bool) -> str:
         how = "<p>Save the configuration below as <code>config.json</code>, or use the one in the run's directory:</p>"
         how += f"<pre>{escape(command)}</pre>"
         if run.config["settings"].get("seconds"):
-            how += "<p>It was bounded by wall time: on another machine it takes more or fewer steps.</p>"
+            how += "<p>Wall time ended this run: on another machine it makes more or fewer steps.</p>"
     versions = "".join(f"<tr><td>{escape(name)}</td><td>{escape(str(v))}</td></tr>" for name, v in _versions(config))
     return (
         f"<h2>{heading}</h2>\n{how}\n<details><summary>Configuration</summary>"

@@ -10,6 +10,7 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Transform
 
 from clpinn.errors import PlotError
 from clpinn.formulation.domain import Axis
@@ -61,7 +62,7 @@ R = TypeVar("R")
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """A function that draws in our style, and leaves matplotlib's own settings as they were."""
+    """A function that draws in our style and leaves matplotlib's settings unchanged."""
 
     @wraps(draw)
     def inside(*arguments: P.args, **named: P.kwargs) -> R:
@@ -84,24 +85,29 @@ def label(problem: Problem, name: str) -> str:
 
 
 def at(theta: Mapping[str, float]) -> str:
-    """A theta in words, or nothing where there are no parameters."""
+    """A theta as text, empty where there are no parameters."""
     return ", ".join(f"{name} = {value:.4g}" for name, value in theta.items())
 
 
 def scale(panel: Axes, axis: Axis, which: str = "x") -> None:
-    """The scale of a parameter's axis on a panel."""
+    """Give a panel's axis the scale (log or linear) of a parameter's axis."""
     if axis.scale == "log":
         getattr(panel, f"set_{which}scale")("log")
 
 
+def along_edge(panel: Axes) -> Transform:
+    """The transform of points (value on the horizontal axis, fraction of the panel's height)."""
+    return panel.get_xaxis_transform()
+
+
 def log_or_linear(panel: Axes, *columns: np.ndarray) -> None:
-    """A log scale upwards where there is something above zero to show on it."""
+    """A log scale on the vertical axis where any value is positive."""
     if any(np.any(column[np.isfinite(column)] > 0) for column in columns):
         panel.set_yscale("log")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure; the ending says the format."""
+    """Write a figure in the format that the file's ending names."""
     if not path.suffix:
         raise PlotError(f"{path.name} needs an ending, such as .png, .svg or .pdf.")
     try:

@@ -1,7 +1,8 @@
 """A program printed as JavaScript, to run with runtime.js.
 
-Rows of points go through it in blocks of ROWS. What depends on the coordinates has a number a row, in the array m;
-constants and what depends on the parameters alone have one number, in the array c, and are prepared once a theta.
+Rows of points are evaluated in blocks of ROWS. A component that depends on the coordinates has one number per row, in
+the array m. A constant, or a component that depends on the parameters alone, has a single number, in the array c; these
+are computed once per theta.
 """
 
 import base64
@@ -16,7 +17,7 @@ import numpy as np
 from clpinn.exports.translate.program import Constant, Elementwise, Linear, Operation, Program
 
 ROWS = 32
-"""Points in a block: one layer's numbers then fit the first cache."""
+"""Points in a block: the numbers of a layer then fit into the first-level cache."""
 
 EXPRESSIONS = {
     "add": "({0} + {1})",
@@ -45,7 +46,7 @@ EXPRESSIONS = {
         "floor ceil".split()
     },
 }
-"""How each primitive is written. What is not JavaScript's own is in runtime.js."""
+"""How each primitive is written. Functions that JavaScript lacks are in runtime.js."""
 
 
 def javascript(program: Program) -> str:
@@ -76,15 +77,16 @@ class _Printer:
 
     def text(self) -> str:
         operations = self.program.operations
-        for one in operations:
-            self.moves[one.start : one.start + one.count] = any(self.moves[ids].any() for ids in one.reads)
+        for operation in operations:
+            components = slice(operation.start, operation.start + operation.count)
+            self.moves[components] = any(self.moves[ids].any() for ids in operation.reads)
         users = _used_once(self.program)
-        for one in operations:
-            moves = bool(self.moves[one.start])
-            if isinstance(one, Elementwise) and one.start in users and self.moves[users[one.start]] == moves:
-                self.inlined[one.start] = one
+        for operation in operations:
+            start, moves = operation.start, bool(self.moves[operation.start])
+            if isinstance(operation, Elementwise) and start in users and self.moves[users[start]] == moves:
+                self.inlined[start] = operation
             else:
-                self.places[one.start : one.start + one.count] = self._print(one, moves)
+                self.places[start : start + operation.count] = self._print(operation, moves)
         outputs = [
             [name, bool(self.moves[component]), int(self.places[component])]
             for name, component in self.program.outputs.items()
@@ -130,7 +132,7 @@ class _Printer:
         return np.arange(self.memory - count, self.memory)
 
     def _together(self, ids: np.ndarray, moves: bool) -> int:
-        """The first place of components that lie side by side; they are copied if they do not."""
+        """The first place of components that lie side by side; components that do not are copied first."""
         places = self.places[ids]
         if len(places) and not np.array_equal(places, places[0] + np.arange(len(places))):
             places = self._loops("{0}", [ids], moves)
@@ -139,36 +141,37 @@ class _Printer:
     # Operations ------------------------------------------------------------------------------------------------
 
     def _linear(self, operation: Linear, moves: bool) -> np.ndarray:
-        """What depends on the parameters alone is added to the bias beforehand."""
+        """Operands that depend on the parameters alone are added to the bias once per theta."""
         outputs = -(-operation.count // 4) * 4
         bias = np.zeros(outputs)
         bias[: operation.count] = operation.bias
-        at = int(self._store(bias)[0])
+        bias_start = int(self._store(bias)[0])
         moving = self.moves[operation.operand]
-        for part in (False, True) if moves else (False,):
-            ids = operation.operand[moving == part]
-            if moves and not part and len(ids) == 0:
+        for in_m in (False, True) if moves else (False,):
+            ids, rows = operation.operand[moving == in_m], operation.matrix[moving == in_m]
+            if moves and not in_m and len(ids) == 0:
                 continue
-            start, matrix = self._together(ids, part), self._pack(operation.matrix[moving == part], outputs)
-            places = self._reserve(outputs, part)
-            if part:
-                call = f"linear(m, {start * ROWS}, {len(ids)}, w, {matrix}, c, {at}, {places[0] * ROWS}, {outputs});"
+            start, matrix = self._together(ids, in_m), self._pack(rows, outputs)
+            places = self._reserve(outputs, in_m)
+            if in_m:
+                source, target = f"m, {start * ROWS}", f"c, {bias_start}, {places[0] * ROWS}"
+                call = f"linear({source}, {len(ids)}, w, {matrix}, {target}, {outputs});"
             else:
-                call = f"dense(c, {start}, {len(ids)}, w, {matrix}, {at}, {places[0]}, {outputs});"
-            self.lines[part].append(call)
-            at = int(places[0])
+                call = f"dense(c, {start}, {len(ids)}, w, {matrix}, {bias_start}, {places[0]}, {outputs});"
+            self.lines[in_m].append(call)
+            bias_start = int(places[0])
         return places[: operation.count]
 
     def _pack(self, matrix: np.ndarray, outputs: int) -> int:
-        """Keep a matrix in strips of four columns; where it starts."""
-        start = sum(len(part) for part in self.weights)
+        """Store a matrix in strips of four columns; gives where it starts."""
+        start = sum(len(packed) for packed in self.weights)
         padded = np.zeros((len(matrix), outputs))
         padded[:, : matrix.shape[1]] = matrix
         self.weights.append(padded.reshape(len(matrix), -1, 4).transpose(1, 0, 2).ravel())
         return start
 
     def _expression(self, operation: Elementwise) -> tuple[str, list[np.ndarray]]:
-        """An operation with those that are only used by it, as one expression; {0}, {1}, ... are its operands."""
+        """An operation, with the operations that only it uses, as one expression of the operands {0}, {1}, ..."""
         operands: list[np.ndarray] = []
         texts = []
         for operand in operation.operands:
@@ -183,7 +186,7 @@ class _Printer:
         return EXPRESSIONS[operation.name].format(*texts), operands
 
     def _loops(self, expression: str, operands: list[np.ndarray], moves: bool) -> np.ndarray:
-        """Print an expression over all components: one loop for each run of evenly spaced ones."""
+        """Print an expression over all components: one loop per run of evenly spaced components."""
         sources = [self._source(operand) for operand in operands]
         to = self._reserve(len(operands[0]), moves)
         for start, end in pairwise(_runs(len(to), [source for source in sources if not isinstance(source, str)])):
@@ -197,7 +200,7 @@ class _Printer:
         return to
 
     def _source(self, operand: np.ndarray) -> "str | tuple[np.ndarray, np.ndarray]":
-        """A number where the operand is one, otherwise whether each component is in m, and its place there."""
+        """The text of a single number, or for each component whether it is in m, and its place there or in c."""
         if operand.dtype.kind == "i":
             return self.moves[operand], self.places[operand]
         if len(np.unique(operand)) == 1:
@@ -206,15 +209,15 @@ class _Printer:
 
 
 class Leaf(NamedTuple):
-    """Components in m or in c, from a place on in equal steps."""
+    """Components in m or in c: they start at a place and go on in equal steps."""
 
     moves: bool
-    at: int
+    start: int
     step: int
 
 
 def _runs(count: int, sources: list[tuple[np.ndarray, np.ndarray]]) -> list[int]:
-    """Where runs begin, and the end: in a run each source stays in its array and goes on in equal steps."""
+    """The starts of runs, and the end. In a run each source stays in its array and goes on in equal steps."""
     edges = [0]
     for k in range(1, count):
         start = edges[-1]
@@ -230,14 +233,14 @@ def _step(places: np.ndarray) -> int:
 
 
 def _loop(expression: str, leaves: "list[str | Leaf]", to: int, length: int, moves: bool) -> str:
-    """One run: over components k and, in m, rows r; over both at once where they lie side by side."""
-    found = [leaf for leaf in leaves if isinstance(leaf, Leaf)]
+    """One run: a loop over components k and, in m, rows r; a single loop over both where they lie side by side."""
+    varying = [leaf for leaf in leaves if isinstance(leaf, Leaf)]
     if not moves:
         texts = [leaf if isinstance(leaf, str) else f"c[{_place(leaf)}]" for leaf in leaves]
         return f"for (let k = 0; k < {length}; k++) c[{to} + k] = {expression.format(*texts)};"
-    if length == 1 or all(leaf.step == (1 if leaf.moves else 0) for leaf in found):
+    if length == 1 or all(leaf.step == (1 if leaf.moves else 0) for leaf in varying):
         texts = [
-            leaf if isinstance(leaf, str) else f"m[{leaf.at * ROWS} + i]" if leaf.moves else f"c[{leaf.at}]"
+            leaf if isinstance(leaf, str) else f"m[{leaf.start * ROWS} + i]" if leaf.moves else f"c[{leaf.start}]"
             for leaf in leaves
         ]
         return f"for (let i = 0; i < {length * ROWS}; i++) m[{to * ROWS} + i] = {expression.format(*texts)};"
@@ -252,7 +255,7 @@ def _loop(expression: str, leaves: "list[str | Leaf]", to: int, length: int, mov
 
 
 def _place(leaf: Leaf) -> str:
-    return f"{leaf.at} + {leaf.step} * k"
+    return f"{leaf.start} + {leaf.step} * k"
 
 
 def _number(value: float) -> str:
@@ -264,14 +267,14 @@ def _number(value: float) -> str:
 
 
 def _used_once(program: Program) -> dict[int, int]:
-    """Starts of the elementwise operations that are an operand of another and used nowhere else, with that other's."""
+    """For each elementwise operation that a single other one uses, its start and the start of its user."""
     used: Counter[int] = Counter(program.outputs.values())
     users: dict[int, int] = {}
     made = {operation.start: operation for operation in program.operations if isinstance(operation, Elementwise)}
     for operation in program.operations:
         for ids in operation.reads:
             used.update(ids.tolist())
-            one = made.get(int(ids[0])) if isinstance(operation, Elementwise) else None
-            if one is not None and np.array_equal(ids, one.start + np.arange(one.count)):
-                users[one.start] = operation.start
+            operand = made.get(int(ids[0])) if isinstance(operation, Elementwise) else None
+            if operand is not None and np.array_equal(ids, operand.start + np.arange(operand.count)):
+                users[operand.start] = operation.start
     return {start: user for start, user in users.items() if all(used[start + i] == 1 for i in range(made[start].count))}

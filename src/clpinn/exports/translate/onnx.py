@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clpinn.errors import ClpinnError
-from clpinn.exports.translate.program import Constant, Linear, Operation, Program, program_of
+from clpinn.exports.translate.program import Constant, Linear, Operation, Program
+from clpinn.exports.translate.tracing import program_of
 
 if TYPE_CHECKING:
     from clpinn.surrogate.surrogate import Surrogate
 
 OPSET, IR = 17, 8
-"""Old enough for runtimes of 2022 on."""
+"""Versions that ONNX runtimes since 2022 can read."""
 
 
 def onnx_model(surrogate: "Surrogate") -> Any:
@@ -22,13 +23,13 @@ def onnx_model(surrogate: "Surrogate") -> Any:
 
     An input of shape (rows,) for each coordinate and parameter, by name, and such an output for each output, all in
     single precision. Heads of single thetas are left out. Where parameters move the geometry (`place`), the coordinates
-    are those of the box, and outputs physical_x, ... say where the points lie. The metadata tell the problem and its
-    boxes.
+    are those of the box, and the outputs physical_x, ... are the physical coordinates. The metadata hold the problem's
+    name and boxes.
     """
-    return printed(program_of(surrogate), type(surrogate.problem).__name__, _about(surrogate))
+    return printed(program_of(surrogate), type(surrogate.problem).__name__, _metadata(surrogate))
 
 
-def printed(program: Program, name: str, about: dict[str, str]) -> Any:
+def printed(program: Program, name: str, metadata: dict[str, str]) -> Any:
     """A program as a model with a name and metadata."""
     try:
         import onnx
@@ -41,7 +42,7 @@ def printed(program: Program, name: str, about: dict[str, str]) -> Any:
         graph.node("Squeeze", graph.tensor(np.array([component])), graph.constant([1], np.int64), output=_label(output))
 
     def vectors(names: Iterable[str]) -> list[Any]:
-        return [onnx.helper.make_tensor_value_info(_label(one), onnx.TensorProto.FLOAT, ["rows"]) for one in names]
+        return [onnx.helper.make_tensor_value_info(_label(n), onnx.TensorProto.FLOAT, ["rows"]) for n in names]
 
     made = onnx.helper.make_graph(
         graph.nodes, name, vectors(program.inputs), vectors(program.outputs), graph.initializers
@@ -49,7 +50,7 @@ def printed(program: Program, name: str, about: dict[str, str]) -> Any:
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(made, opset_imports=opset, ir_version=IR, producer_name="clpinn")
     model.producer_version = version("clpinn")
-    onnx.helper.set_model_props(model, about)
+    onnx.helper.set_model_props(model, metadata)
     onnx.checker.check_model(model, full_check=True)
     return model
 
@@ -58,16 +59,16 @@ def _label(name: str) -> str:
     return name.replace(" ", "_")
 
 
-def _about(surrogate: "Surrogate") -> dict[str, str]:
+def _metadata(surrogate: "Surrogate") -> dict[str, str]:
     """Metadata: strings, boxes as JSON by axis."""
     problem = surrogate.problem
     boxes = {
         name: json.dumps({axis: [a.low, a.high, a.scale] for axis, a in zip(box, box.axes)})
         for name, box in (("coordinates", problem.coordinates), ("parameters", problem.parameters))
     }
-    about = {"clpinn": version("clpinn"), "problem": type(problem).__name__, "equation": problem.equation}
+    origin = {"clpinn": version("clpinn"), "problem": type(problem).__name__, "equation": problem.equation}
     heads = 0 if surrogate.heads is None else len(surrogate.heads.thetas)
-    return about | boxes | {"outputs": json.dumps(problem.outputs), "heads_left_out": str(heads)}
+    return origin | boxes | {"outputs": json.dumps(problem.outputs), "heads_left_out": str(heads)}
 
 
 class _Graph:
@@ -97,7 +98,7 @@ class _Graph:
         return output
 
     def constant(self, values: Any, dtype: Any = np.float32) -> str:
-        """The name of a constant; equal ones are kept once."""
+        """The name of a constant; equal constants are stored once."""
         with np.errstate(over="ignore"):
             array = np.asarray(values, dtype)
         key = (f"{array.dtype}{array.shape}", array.tobytes())
@@ -117,13 +118,13 @@ class _Graph:
         joined = self.tensors[order[0]]
         if len(order) > 1:
             joined = self.node("Concat", *(self.tensors[start] for start in order), axis=1)
-        where = ids + np.array([offsets[start] for start in starts.tolist()])
-        if np.array_equal(where, np.arange(total)):
+        columns = ids + np.array([offsets[start] for start in starts.tolist()])
+        if np.array_equal(columns, np.arange(total)):
             return joined
-        return self.node("Gather", joined, self.constant(where, np.int64), axis=1)
+        return self.node("Gather", joined, self.constant(columns, np.int64), axis=1)
 
     def add(self, operation: Operation) -> None:
-        self.starts += [-1] * (operation.start - len(self.starts))  # what nobody needs is not there
+        self.starts += [-1] * (operation.start - len(self.starts))  # components that no output needs are left out
         if isinstance(operation, Constant):
             name = self.node("Expand", self.constant(operation.values[None]), self.shape)
         elif isinstance(operation, Linear):
@@ -134,7 +135,7 @@ class _Graph:
         self.keep(operation.start, operation.count, name)
 
     def operand(self, operand: np.ndarray) -> str:
-        """The name of an operand; a constant one becomes a row, or a single number."""
+        """The name of an operand; a constant becomes a row, or a single number if all its values are equal."""
         if operand.dtype.kind == "i":
             return self.tensor(operand)
         same = len(np.unique(operand)) == 1
@@ -161,10 +162,10 @@ def _comparison(kind: str) -> Callable[..., str]:
 
 def _log1p(graph: _Graph, a: str) -> str:
     """log(u) a / (u - 1), u = 1 + a rounded: the rounding cancels (Higham 2002, section 1.14.1)."""
-    one = graph.constant([1.0])
-    u = graph.node("Add", a, one)
-    ratio = graph.node("Mul", graph.node("Log", u), graph.node("Div", a, graph.node("Sub", u, one)))
-    return graph.node("Where", graph.node("Equal", u, one), a, ratio)
+    unit = graph.constant([1.0])
+    u = graph.node("Add", a, unit)
+    ratio = graph.node("Mul", graph.node("Log", u), graph.node("Div", a, graph.node("Sub", u, unit)))
+    return graph.node("Where", graph.node("Equal", u, unit), a, ratio)
 
 
 def _expm1(graph: _Graph, a: str) -> str:
@@ -192,8 +193,8 @@ def _not_equal(graph: _Graph, a: str, b: str) -> str:
 
 
 def _is_finite(graph: _Graph, a: str) -> str:
-    strange = graph.node("Or", graph.node("IsInf", a), graph.node("IsNaN", a))
-    return graph.truth("Not", strange)
+    infinite_or_nan = graph.node("Or", graph.node("IsInf", a), graph.node("IsNaN", a))
+    return graph.truth("Not", infinite_or_nan)
 
 
 NODES: dict[str, Callable[..., str]] = {

@@ -1,4 +1,4 @@
-// What a printed program needs: a few functions, the matrix product, and evaluation of points block by block.
+// What a printed program needs: functions that JavaScript lacks, the matrix product, and evaluation block by block.
 
 // tanh(n + d) from a table of tanh(n) in steps of 1/32 and the series of tanh(d), |d| <= 1/64: exact to 1e-14.
 const TANH = Float64Array.from({ length: 1281 }, (_, i) => Math.tanh((i - 640) / 32));
@@ -28,7 +28,7 @@ function erfc(x) {
   return Math.exp(-x * x) / Math.sqrt(Math.PI) / tail;
 }
 
-// Halves to the even neighbour.
+// The nearest integer; halves go to the even neighbour.
 function round(x) {
   const below = Math.floor(x), rest = x - below;
   if (rest !== 0.5) return rest < 0.5 ? below : below + 1;
@@ -58,7 +58,7 @@ function linear(m, from, inputs, w, at, c, bias, to, outputs) {
   }
 }
 
-// The same for one row, in c.
+// The matrix product for a single row, in c.
 function dense(c, from, inputs, w, at, bias, to, outputs) {
   for (let j = 0; j < outputs; j++) {
     let sum = c[bias + j], s = at + (j & ~3) * inputs + (j & 3);
@@ -71,7 +71,7 @@ function numbers(base64) {
   return new Float32Array(Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0)).buffer);
 }
 
-// evaluate(points, theta): outputs by name at points (an array with a row of coordinates after the other) and one theta.
+// evaluate(points, theta): outputs by name at points (rows of coordinates in one flat array) and a theta.
 function evaluator(program) {
   const stored = numbers(program.numbers), m = new Float64Array(program.memory * ROWS);
   const c = Float64Array.from(stored.subarray(0, program.constants));
@@ -79,7 +79,7 @@ function evaluator(program) {
   const width = program.coordinates.length;
   return function evaluate(points, theta) {
     const count = width ? points.length / width : 1;
-    const found = program.outputs.map(() => new Float64Array(count));
+    const outputs = program.outputs.map(() => new Float64Array(count));
     for (let k = 0; k < theta.length; k++) c[k] = theta[k];
     program.prepare(c, w);
     for (let start = 0; start < count; start += ROWS) {
@@ -89,10 +89,10 @@ function evaluator(program) {
         for (let k = 0; k < width; k++) m[k * ROWS + r] = points[row + k];
       }
       program.block(m, c, w);
-      program.outputs.forEach(([, moves, at], o) => {
-        for (let r = 0; r < rows; r++) found[o][start + r] = moves ? m[at * ROWS + r] : c[at];
+      program.outputs.forEach(([, moves, place], o) => {
+        for (let r = 0; r < rows; r++) outputs[o][start + r] = moves ? m[place * ROWS + r] : c[place];
       });
     }
-    return Object.fromEntries(program.outputs.map(([name], o) => [name, found[o]]));
+    return Object.fromEntries(program.outputs.map(([name], o) => [name, outputs[o]]));
   };
 }

@@ -1,0 +1,55 @@
+// Axes: places on them, ticks, and numbers as text. An axis is {name, low, high, scale}; its scale is "linear" or "log".
+
+// The value at a place of the axis between 0 (its low end) and 1 (its high end).
+function fromUnit(axis, unit) {
+  const u = Math.min(1, Math.max(0, unit));
+  const value = axis.scale === "log" ? axis.low * (axis.high / axis.low) ** u : axis.low + u * (axis.high - axis.low);
+  return Math.min(axis.high, Math.max(axis.low, value));
+}
+
+// The place of a value on its axis: 0 at the low end, 1 at the high end.
+function toUnit(axis, value) {
+  if (axis.scale === "log") return Math.log(value / axis.low) / Math.log(axis.high / axis.low);
+  return (value - axis.low) / (axis.high - axis.low);
+}
+
+// A number as text with so many significant digits.
+function text(value, digits = 4) {
+  if (!Number.isFinite(value)) return String(value);
+  return String(Number(value.toPrecision(digits))).replace("-", "\u2212");
+}
+
+// Round values on an axis, about so many of them.
+function ticks(axis, wanted) {
+  const values = [];
+  if (axis.scale === "log" && axis.high / axis.low >= 10) {
+    const first = Math.floor(Math.log10(axis.low)), last = Math.ceil(Math.log10(axis.high));
+    const steps = last - first <= 2 ? [1, 2, 5] : [1];
+    for (let e = first; e <= last; e++) for (const s of steps) values.push(s * 10 ** e);
+  } else {
+    const rough = (axis.high - axis.low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((s) => s * power).find((s) => s >= rough);
+    for (let k = Math.ceil(axis.low / step - 1e-9); k * step <= axis.high + 1e-9 * step; k++) values.push(k * step);
+  }
+  return values.filter((v) => toUnit(axis, v) > -1e-9 && toUnit(axis, v) < 1 + 1e-9);
+}
+
+// "x = 0.3, t = 0.5": values with the names of their axes.
+function named(axes, values) {
+  return axes.map((axis, k) => `${axis.name}\u00a0=\u00a0${text(values[k])}`).join(", ");
+}
+
+// Evenly spaced places from 0 to 1, both included.
+function evenUnits(count) {
+  return Float64Array.from({ length: count }, (_, i) => i / (count - 1));
+}
+
+// The smallest and the largest of the finite values.
+function extremes(values) {
+  let low = Infinity, high = -Infinity;
+  for (const v of values) {
+    if (v < low && v > -Infinity) low = v;
+    if (v > high && v < Infinity) high = v;
+  }
+  return [low, high];
+}
