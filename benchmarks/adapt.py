@@ -27,9 +27,9 @@ from pages import show
 
 import clpinn as cl
 from clpinn.networks import count, make
+from clpinn.presets import paper
 from clpinn.problems import load_problem
 from clpinn.runs.run import load_surrogate
-from clpinn.training.settings import paper
 
 RESULTS = Path(__file__).parent / "results" / "adapt"
 PROBLEMS = ("burgers", "allen_cahn", "kovasznay", "poisson_boltzmann")

@@ -31,6 +31,7 @@ FLOW: dict[str, list[str]] = {
     ],
     "surrogate": ["adapt", "trust", "surrogate"],
     "exports": ["translate", "export"],
+    "presets": [],
     "runs": ["evaluate", "run"],
     "report": ["reader", "style", "fields", "heads", "figures", "explorer", "page"],
     "cli": ["commands"],

@@ -5,18 +5,12 @@ from pathlib import Path
 import pytest
 
 import clpinn as cl
+from clpinn.errors import SettingsError
+from clpinn.networks import Architecture
+from clpinn.presets import natural, paper, scaled
 from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.training.settings import (
-    METHODS,
-    Architecture,
-    SettingsError,
-    from_dict,
-    natural,
-    override,
-    paper,
-    scaled,
-    to_dict,
-)
+from clpinn.protocol import METHODS
+from clpinn.training.settings import from_dict, override, to_dict
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

@@ -15,11 +15,12 @@ from clpinn.formulation.problem import (
     values,
 )
 from clpinn.networks import FNN, ParamFNN, QuadraticFNN
+from clpinn.presets import natural, paper, scaled
 from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
 from clpinn.runs.run import Result, load_network, run, train
 from clpinn.surrogate.surrogate import Surrogate, load
 from clpinn.surrogate.trust import Trust
-from clpinn.training.settings import Settings, natural, paper, scaled
+from clpinn.training.settings import Settings
 
 __version__ = "0.1.0"
 

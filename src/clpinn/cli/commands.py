@@ -218,16 +218,17 @@ def train(
     _use_devices(devices)
     import numpy as np
 
+    from clpinn import presets
     from clpinn.problems import load_problem
     from clpinn.runs.run import EXIT_CODES, Observer, read_config, run
-    from clpinn.training import settings as config_of
+    from clpinn.training.settings import from_dict, override
 
     if optimizer not in ("natural", "adam-lbfgs"):
         raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use natural or adam-lbfgs.")
     if resume and out is not None and (out / "config.json").exists():
         config = out / "config.json"  # it goes on as it began, by whatever optimiser
     if config is not None:
-        chosen = config_of.from_dict(read_config(config)["settings"])
+        chosen = from_dict(read_config(config)["settings"])
         stated = load_problem(problem, paper=chosen.optimizer == "adam-lbfgs")
     elif optimizer == "natural":
         if budget is not None:
@@ -235,10 +236,10 @@ def train(
                 "--budget is a share of the paper's steps. With natural give --seconds, --steps or --until."
             )
         stated = load_problem(problem)
-        chosen = dataclasses.replace(config_of.natural(stated, method or "free"), seed=seed)
+        chosen = dataclasses.replace(presets.natural(stated, method or "free"), seed=seed)
     else:
         stated = load_problem(problem, paper=True)
-        chosen = dataclasses.replace(config_of.paper(stated, method or "acr"), seed=seed)
+        chosen = dataclasses.replace(presets.paper(stated, method or "acr"), seed=seed)
     if at:
         if chosen.method != "standard":
             raise ClpinnError("--at is the theta of a standard PINN. Use --method standard, or leave it out.")
@@ -252,13 +253,13 @@ def train(
         # Two minutes, with events that fit into them.
         seconds, budget = 120.0, 0.02
     if budget is not None:
-        chosen = config_of.scaled(chosen, budget)
+        chosen = presets.scaled(chosen, budget)
     bounds = {"seconds": seconds, "steps": steps, "until": until}
     if any(value is not None for value in bounds.values()):  # in place of all that a resumed run had
         chosen = dataclasses.replace(chosen, **bounds)
     if probe:
         chosen = dataclasses.replace(chosen, probe=probe)
-    chosen = config_of.override(chosen, assign or [])
+    chosen = override(chosen, assign or [])
     with Display(chosen, quiet=as_json) as display:
         observer = Observer(display.progress, display.event, display.message, display.evaluation)
         result = run(stated, chosen, folder, resume, problem, checkpoint_seconds, observer)

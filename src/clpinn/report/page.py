@@ -155,7 +155,10 @@ def _published(runs: list[Run], output: str) -> list[str]:
     """Rows with the paper's mean relative errors: of the same method, and of its best."""
     same, best = [], []
     for run in runs:
-        table, method = protocol.REL_L2.get(run.metrics["problem"], {}), protocol.METHODS.get(run.metrics["method"], "")
+        table, method = (
+            protocol.REL_L2.get(run.metrics["problem"], {}),
+            protocol.PAPER_NAMES.get(run.metrics["method"], ""),
+        )
         same.append(f"{method} {_figure(table[method][output])}" if method in table else "–")
         top = protocol.best(run.metrics["problem"]) if table else ""
         best.append(f"{top} {_figure(table[top][output])}" if table else "–")

@@ -35,13 +35,14 @@ from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem, failed, theta_features, validate
 from clpinn.formulation.references import Progress, reference_at
 from clpinn.networks import MetaPINN
+from clpinn.presets import natural
 from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.surrogate.surrogate import Surrogate, describe, load
 from clpinn.training import checkpoint
 from clpinn.training.optimizers import Step
 from clpinn.training.selection import Uniform
-from clpinn.training.settings import Settings, from_dict, natural, to_dict
+from clpinn.training.settings import Settings, from_dict, to_dict
 from clpinn.training.tasks import TaskPool, coverage_hole
 from clpinn.training.trainer import DONE, NATURAL, Callbacks, State, Trainer
 
