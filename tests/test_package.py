@@ -32,8 +32,8 @@ FLOW: dict[str, list[str]] = {
     "surrogate": ["adapt", "trust", "surrogate"],
     "exports": ["translate", "export"],
     "presets": [],
-    "runs": ["evaluate", "run"],
-    "report": ["reader", "style", "fields", "heads", "figures", "explorer", "page"],
+    "runs": ["evaluate", "directory", "metrics", "session", "metapinn", "run"],
+    "report": ["style", "fields", "heads", "figures", "explorer", "page"],
     "cli": ["commands"],
     "__main__": [],
 }

@@ -25,14 +25,17 @@ import clpinn as cl
 from clpinn.cli import commands as cli
 from clpinn.errors import RunError, SettingsError
 from clpinn.networks import count
+from clpinn.presets import natural, paper, scaled
 from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
-from clpinn.runs import run as runs
-from clpinn.runs.run import Observer, load_network, run
+from clpinn.protocol import METHODS
+from clpinn.runs.directory import RunDirectory, load_network
+from clpinn.runs.run import run
+from clpinn.runs.session import Observer, Result
 from clpinn.surrogate.surrogate import describe
 from clpinn.training import checkpoint, trainer
 from clpinn.training.pool_loss import Loss
 from clpinn.training.rows import Rows
-from clpinn.training.settings import METHODS, natural, override, paper, scaled
+from clpinn.training.settings import from_dict, override
 from clpinn.training.trainer import EVENTS_UNTIL, RECOVERIES, VALIDATION_STEPS, Trainer
 
 FILES = {"config.json", "history.jsonl", "metrics.json", "errors.csv", "checkpoint", "model.clpinn"}
@@ -50,7 +53,7 @@ def lines(path: Path) -> list[dict]:
 def arrays(folder: Path, problem=None) -> list[np.ndarray]:
     """Everything a run's last checkpoint holds."""
     problem = problem or Decay()
-    settings = cl.runs.from_dict(json.loads((folder / "config.json").read_text())["settings"])
+    settings = from_dict(json.loads((folder / "config.json").read_text())["settings"])
     with jax.enable_x64(settings.precision == "double"):
         loaded = checkpoint.load(folder / "checkpoint", Trainer(problem, settings).init().tree())
     assert loaded is not None
@@ -622,7 +625,7 @@ def test_a_lasting_failure_under_natural_is_a_named_outcome(tmp_path, monkeypatc
 
 def counters(folder: Path) -> dict:
     """The counters of a run's last checkpoint."""
-    settings = cl.runs.from_dict(json.loads((folder / "config.json").read_text())["settings"])
+    settings = from_dict(json.loads((folder / "config.json").read_text())["settings"])
     with jax.enable_x64(True):
         loaded = checkpoint.load(folder / "checkpoint", Trainer(Decay(), settings).init().tree())
     assert loaded is not None
@@ -811,10 +814,10 @@ def test_rivals_train_and_end_in_a_surrogate(method, tmp_path):
 @pytest.mark.parametrize(("outcome", "code"), [("stopped", 130), ("diverged", 3)])
 def test_a_task_of_meta_pinn_that_does_not_end_tells_the_exit_code(outcome, code, tmp_path, monkeypatch):
     metrics = {"outcome": outcome, "steps": 0}
-    whole = runs.run
-    monkeypatch.setattr("clpinn.runs.run", lambda *_: runs.Result(cl.Surrogate(Decay(), None), metrics, tmp_path))
-    with pytest.raises(runs.RunError, match=f"Training of the centre {outcome}") as raised:
-        whole(Decay(), natural(Decay(), "metapinn"), tmp_path)
+    ended = Result(cl.Surrogate(Decay(), None), metrics, tmp_path)
+    monkeypatch.setattr("clpinn.runs.session.Session.train", lambda *_: ended)
+    with pytest.raises(RunError, match=f"Training of the centre {outcome}") as raised:
+        run(Decay(), natural(Decay(), "metapinn"), tmp_path)
     assert raised.value.exit_code == code
 
 
@@ -890,7 +893,7 @@ def test_a_run_from_python_is_used_at_the_command_line(tmp_path, monkeypatch):
     assert "u = " in CliRunner().invoke(cli.app, [*asked, "--problem", "own.py:Own"]).output
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    assert type(runs.problem_of("../command")).__name__ == "Own"
+    assert type(RunDirectory(Path("../command")).problem).__name__ == "Own"
     config = {"problem": None, "description": describe(cl.problems.Burgers(hard=False)), "settings": {}}
     Path("config.json").write_text(json.dumps(config))
-    assert not runs.problem_of(".").hard
+    assert not RunDirectory(Path(".")).problem.hard

@@ -16,8 +16,10 @@ from clpinn.formulation.problem import (
 )
 from clpinn.networks import FNN, ParamFNN, QuadraticFNN
 from clpinn.presets import natural, paper, scaled
+from clpinn.runs.directory import load_network
 from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
-from clpinn.runs.run import Result, load_network, run, train
+from clpinn.runs.run import run, train
+from clpinn.runs.session import Result
 from clpinn.surrogate.surrogate import Surrogate, load
 from clpinn.surrogate.trust import Trust
 from clpinn.training.settings import Settings

@@ -220,13 +220,15 @@ def train(
 
     from clpinn import presets
     from clpinn.problems import load_problem
-    from clpinn.runs.run import EXIT_CODES, Observer, read_config, run
+    from clpinn.runs.directory import RunDirectory, read_config
+    from clpinn.runs.run import run
+    from clpinn.runs.session import Observer
     from clpinn.training.settings import from_dict, override
 
     if optimizer not in ("natural", "adam-lbfgs"):
         raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use natural or adam-lbfgs.")
-    if resume and out is not None and (out / "config.json").exists():
-        config = out / "config.json"  # it goes on as it began, by whatever optimiser
+    if resume and out is not None and RunDirectory(out).started:
+        config = out  # it goes on as it began, by whatever optimiser
     if config is not None:
         chosen = from_dict(read_config(config)["settings"])
         stated = load_problem(problem, paper=chosen.optimizer == "adam-lbfgs")
@@ -247,7 +249,7 @@ def train(
         stated.parameters.check(np.array(fixed), True)
         chosen = dataclasses.replace(chosen, tasks=dataclasses.replace(chosen.tasks, fixed=fixed))
     folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{chosen.method}-{chosen.seed}"
-    goes_on = resume and (folder / "config.json").exists()
+    goes_on = resume and RunDirectory(folder).started
     unbounded = seconds is None and budget is None and steps is None and config is None and not goes_on
     if unbounded and optimizer == "adam-lbfgs":
         # Two minutes, with events that fit into them.
@@ -267,8 +269,8 @@ def train(
         print(json.dumps(result.metrics, indent=2))
     else:
         _print_metrics(result.metrics, folder)
-    if result.outcome in EXIT_CODES:
-        sys.exit(EXIT_CODES[result.outcome])
+    if result.outcome.exit_code:
+        sys.exit(result.outcome.exit_code)
 
 
 @app.command()
@@ -278,15 +280,15 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics and nothing else.")] = False,
 ) -> None:
     """Errors of a run's network over the parameter grid, by its last checkpoint."""
+    from clpinn.runs.directory import RunDirectory, plain
     from clpinn.runs.evaluate import evaluate as errors
-    from clpinn.runs.run import evaluated, load_network, plain, problem_of, read_config
-    from clpinn.training.settings import from_dict
+    from clpinn.runs.metrics import evaluation_thetas
 
-    config = read_config(run)
-    problem, settings = _stated(stated) or problem_of(run), from_dict(config["settings"])
+    directory = RunDirectory(run, _stated(stated))
+    problem, settings = directory.problem, directory.settings
     with Display(None, quiet=as_json) as display:
-        found = errors(problem, load_network(run, problem), evaluated(settings), display.evaluation).summary()
-    name = stated or config["problem"] or config["description"]["class"]
+        found = errors(problem, directory.network, evaluation_thetas(settings), display.evaluation).summary()
+    name = stated or directory.problem_label
     about = {"problem": name, "method": settings.method, "seed": settings.seed}
     about |= plain(found) | {"has_reference": problem.reference is not None}
     if as_json:
@@ -324,10 +326,11 @@ def adapt(
     """
     import numpy as np
 
+    from clpinn.runs.directory import RunDirectory, plain
     from clpinn.runs.evaluate import evaluate as errors
-    from clpinn.runs.run import load_surrogate, plain
 
-    surrogate = load_surrogate(run, _stated(stated))
+    directory = RunDirectory(run, _stated(stated))
+    surrogate = directory.surrogate
     problem = surrogate.problem
     if unseen == bool(theta):
         raise ClpinnError("Give thetas to adapt to, such as nu=0.0113, or --unseen for all that were not trained.")
@@ -350,7 +353,7 @@ def adapt(
             }
     heads = adapted.heads
     assert heads is not None
-    file = out or run / "adapted.clpinn"
+    file = out or directory.adapted_file
     adapted.save(file)
     rows = []
     for i, row in enumerate(heads.thetas):
@@ -509,10 +512,10 @@ def plot(
 ) -> None:
     """Draw one figure of a run."""
     from clpinn.report.figures import plot as draw
-    from clpinn.report.reader import Run
     from clpinn.report.style import save
+    from clpinn.runs.directory import RunDirectory
 
-    read = Run(run, _stated(stated))
+    read = RunDirectory(run, _stated(stated))
     file = out or run / f"{kind}.png"
     with Display(None, quiet=as_json) as display, _warnings_told():
         thetas = _thetas(read.problem, theta) if theta else None
@@ -534,12 +537,12 @@ def report(
 ) -> None:
     """One self-contained HTML page about one run or several: errors, figures, how to repeat them."""
     from clpinn.report.page import write_page
-    from clpinn.report.reader import Run
+    from clpinn.runs.directory import RunDirectory
 
     file = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     problem = _stated(stated)
     with Display(None, quiet=as_json) as display, _warnings_told():
-        write_page([Run(run, problem) for run in runs], file, display.evaluation)
+        write_page([RunDirectory(run, problem) for run in runs], file, display.evaluation)
     if as_json:
         print(json.dumps({"file": str(file), "bytes": file.stat().st_size}))
     else:
@@ -548,13 +551,14 @@ def report(
 
 def _surrogate(run: Path, stated: str | None) -> Any:
     """The surrogate of a run, or one in a file beside it (adapted.clpinn)."""
-    from clpinn.runs.run import load_surrogate, problem_of
+    from clpinn.runs.directory import RunDirectory
     from clpinn.surrogate.surrogate import load
 
     problem = _stated(stated)
     if not run.is_file():
-        return load_surrogate(run, problem)
-    return load(run, problem or (problem_of(run.parent) if (run.parent / "config.json").exists() else None))
+        return RunDirectory(run, problem).surrogate
+    beside = RunDirectory(run.parent, problem)
+    return load(run, beside.problem if problem is not None or beside.started else None)
 
 
 def _single(values: dict[str, Any]) -> dict[str, Any]:

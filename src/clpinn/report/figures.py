@@ -25,7 +25,6 @@ from clpinn.formulation.domain import Axis, Points
 from clpinn.formulation.references import Progress
 from clpinn.report.fields import fields, is_flow, streamlines
 from clpinn.report.heads import heads
-from clpinn.report.reader import Run
 from clpinn.report.style import (
     BLUE,
     COLOURS,
@@ -42,9 +41,10 @@ from clpinn.report.style import (
     scale,
     styled,
 )
+from clpinn.runs.directory import RunDirectory
 
 
-def plot(run: Run, kind: str, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def plot(run: RunDirectory, kind: str, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """A figure of a run; `thetas` (rows, parameters) are for kinds that show single ones."""
     why = reasons(run)
     possible = ", ".join(name for name in KINDS if why[name] is None)
@@ -55,7 +55,7 @@ def plot(run: Run, kind: str, thetas: Points | None = None, progress: Progress |
     return KINDS[kind](run, thetas, progress)
 
 
-def reasons(run: Run) -> dict[str, str | None]:
+def reasons(run: RunDirectory) -> dict[str, str | None]:
     """Why a kind makes no sense for a run, by kind; None where it does."""
     unknown = run.why_no_problem()
     found: dict[str, str | None] = dict.fromkeys(KINDS, unknown) | {
@@ -81,7 +81,7 @@ def reasons(run: Run) -> dict[str, str | None]:
 
 
 @styled
-def errors(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def errors(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Relative error over the parameters, or the mean residual where there is no reference."""
     outputs = [name for name in run.problem.outputs if f"rel_l2_{name}" in run.errors]
     columns = {f"{name}": run.errors[f"rel_l2_{name}"] for name in outputs}
@@ -100,7 +100,7 @@ def errors(run: Run, thetas: Points | None = None, progress: Progress | None = N
 
 
 @styled
-def residuals(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def residuals(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Residual norms over the parameters, relative to the equations' own terms."""
     found = run.surrogate.trust(progress)
     assert isinstance(found, xarray.Dataset)
@@ -111,14 +111,14 @@ def residuals(run: Run, thetas: Points | None = None, progress: Progress | None 
     return _over_parameters(run, run.problem.candidates.points, columns, "residual norm")
 
 
-def _over_parameters(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
+def _over_parameters(run: RunDirectory, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
     """Figures by theta, drawn by the number of parameters."""
     axes = dict(zip(run.problem.parameters, run.problem.parameters.axes, strict=True))
     draw = {1: _line, 2: _maps}.get(len(axes), _slices)
     return draw(run, thetas, columns, what)
 
 
-def _line(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
+def _line(run: RunDirectory, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
     (name,), (axis,) = run.problem.parameters.names, run.problem.parameters.axes
     figure, panels = canvas(1, 1, 4.6, 2.9)
     panel = panels[0][0]
@@ -151,7 +151,7 @@ def _rug(panel: Axes) -> Any:
     return panel.get_xaxis_transform()
 
 
-def _maps(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
+def _maps(run: RunDirectory, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
     problem = run.problem
     grid, shape = problem.candidates.values, problem.candidates.shape
     (first, second), (across, up) = problem.parameters.names, problem.parameters.axes
@@ -185,7 +185,7 @@ def _edges(axis: Axis, values: np.ndarray) -> np.ndarray:
     return axis.from_unit(np.concatenate([[0.0], (unit[1:] + unit[:-1]) / 2, [1.0]]))
 
 
-def _slices(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
+def _slices(run: RunDirectory, thetas: Points, columns: dict[str, np.ndarray], what: str) -> Figure:
     """A panel a parameter: the range over all others, the median, and the line through the worst theta."""
     problem, shape = run.problem, run.problem.candidates.shape
     figure, panels = canvas(len(columns), len(shape), 2.4, 2.5)
@@ -217,7 +217,7 @@ def _slices(run: Run, thetas: Points, columns: dict[str, np.ndarray], what: str)
 
 
 @styled
-def tasks(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def tasks(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """The pool of thetas by event, a panel a parameter."""
     problem, events = run.problem, run.events
     count = len(problem.parameters)
@@ -252,7 +252,7 @@ def tasks(run: Run, thetas: Points | None = None, progress: Progress | None = No
 
 
 @styled
-def losses(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def losses(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Loss, its parts and the validation loss by step; a line where the optimiser changes, ticks at events."""
     history = run.history
     step = np.array([row["step"] for row in history])
@@ -285,7 +285,7 @@ def losses(run: Run, thetas: Points | None = None, progress: Progress | None = N
     return figure
 
 
-KINDS: dict[str, Callable[[Run, Points | None, Progress | None], Figure]] = {
+KINDS: dict[str, Callable[[RunDirectory, Points | None, Progress | None], Figure]] = {
     "fields": fields,
     "errors": errors,
     "residuals": residuals,

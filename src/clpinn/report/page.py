@@ -19,7 +19,7 @@ from clpinn.exports.translate import TranslationError
 from clpinn.formulation.references import Progress
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons
-from clpinn.report.reader import Run
+from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.trust import NOTE
 
 LARGEST_SVG = 300_000
@@ -70,7 +70,7 @@ figcaption { font-size: 0.85rem; } pre { background: var(--soft); padding: 0.7re
 """
 
 
-def write_page(runs: list[Run], path: Path, progress: Progress | None = None) -> None:
+def write_page(runs: list[RunDirectory], path: Path, progress: Progress | None = None) -> None:
     """Write the page of these runs, complete or not at all."""
     if not runs:
         raise ClpinnError("A report needs at least one run, but got none. Give the directory of a run.")
@@ -78,7 +78,7 @@ def write_page(runs: list[Run], path: Path, progress: Progress | None = None) ->
     replacing(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def page(runs: list[Run], progress: Progress | None = None) -> str:
+def page(runs: list[RunDirectory], progress: Progress | None = None) -> str:
     """The page as text."""
     for run in runs:
         run.metrics  # noqa: B018  a run that has not ended is told of before anything is drawn
@@ -105,7 +105,7 @@ def page(runs: list[Run], progress: Progress | None = None) -> str:
 # The table --------------------------------------------------------------------------------------------------
 
 
-def _about(run: Run) -> str:
+def _about(run: RunDirectory) -> str:
     """What is solved."""
     description = run.config["description"]
     equation = "" if run.why_no_problem() else run.problem.equation or (type(run.problem).__doc__ or "").strip()
@@ -116,7 +116,7 @@ def _about(run: Run) -> str:
     return f"<p><b>{escape(run.problem_name)}</b>: {'; '.join(lines)}</p>"
 
 
-def _summary(runs: list[Run]) -> str:
+def _summary(runs: list[RunDirectory]) -> str:
     heads = "".join(f"<th>{escape(_short(run, runs))}</th>" for run in runs)
     rows = [f"<tr><th></th>{heads}</tr>"]
     facts: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -151,7 +151,7 @@ def _summary(runs: list[Run]) -> str:
     return f'<h2>Summary</h2>\n<div class="wide"><table>{"".join(rows)}</table></div>{note}'
 
 
-def _published(runs: list[Run], output: str) -> list[str]:
+def _published(runs: list[RunDirectory], output: str) -> list[str]:
     """Rows with the paper's mean relative errors: of the same method, and of its best."""
     same, best = [], []
     for run in runs:
@@ -171,7 +171,7 @@ def _row(name: str, cells: list[str], best: int | None = None, kind: str = "") -
     return f"<tr{f' class={kind}' if kind else ''}><td>{escape(name)}</td>{marked}</tr>"
 
 
-def _best(runs: list[Run], found: list[float | None]) -> int | None:
+def _best(runs: list[RunDirectory], found: list[float | None]) -> int | None:
     """Which run has the smallest figure, where several of one problem are compared."""
     known = [(value, i) for i, value in enumerate(found) if value is not None]
     return min(known)[1] if len(known) > 1 and len({run.problem_name for run in runs}) == 1 else None
@@ -181,7 +181,7 @@ def _figure(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.2e}"
 
 
-def _short(run: Run, runs: list[Run]) -> str:
+def _short(run: RunDirectory, runs: list[RunDirectory]) -> str:
     """How a column calls its run."""
     folder = run.folder.resolve().name
     return folder if [other.folder.resolve().name for other in runs].count(folder) == 1 else run.name
@@ -190,7 +190,7 @@ def _short(run: Run, runs: list[Run]) -> str:
 # Figures ----------------------------------------------------------------------------------------------------
 
 
-def _figures(runs: list[Run], progress: Progress | None) -> list[str]:
+def _figures(runs: list[RunDirectory], progress: Progress | None) -> list[str]:
     why = [reasons(run) for run in runs]
     total, done, sections = sum(reason[kind] is None for reason in why for kind in KINDS), 0, []
     for kind in KINDS:
@@ -230,7 +230,7 @@ def _saved(figure: Figure, form: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _explorer(runs: list[Run]) -> str:
+def _explorer(runs: list[RunDirectory]) -> str:
     """The live explorer of a single run."""
     if len(runs) > 1 or runs[0].why_no_problem():
         return ""
@@ -243,7 +243,7 @@ def _explorer(runs: list[Run]) -> str:
 # How to repeat it -------------------------------------------------------------------------------------------
 
 
-def _repeat(run: Run, several: bool) -> str:
+def _repeat(run: RunDirectory, several: bool) -> str:
     """The command, the configuration and the versions."""
     config, problem = run.config, run.config["problem"]
     heading = f"How to repeat {escape(run.folder.resolve().name)}" if several else "How to repeat it"
