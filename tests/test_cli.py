@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn.cli import commands as cli
+from clpinn.cli.app import app
+from clpinn.cli.train import train
 from clpinn.problems import load_problem
-from clpinn.training import settings
+from clpinn.training.settings import to_dict
 
 
 def clpinn(*arguments, code=0):
@@ -21,7 +22,7 @@ def clpinn(*arguments, code=0):
 
 def quick(*arguments) -> str:
     """What a command prints, in this process: the start of another takes seconds."""
-    return CliRunner().invoke(cli.app, arguments, catch_exceptions=False).stdout
+    return CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
 
 
 def test_help_and_no_arguments():
@@ -70,19 +71,19 @@ def test_bad_input_is_one_clear_message(arguments, message):
 def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
     """That of the paper has another form of Burgers, which the command does not say again."""
     problem = load_problem("burgers", paper=True)
-    config = {"problem": "burgers", "settings": settings.to_dict(settings.paper(problem, "uni"))}
+    config = {"problem": "burgers", "settings": to_dict(cl.paper(problem, "uni"))}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    monkeypatch.setattr(cli, "_use_devices", lambda devices: None)
+    monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)
     met = []
 
     def run(*given):
         met.append(given)
         raise cl.ClpinnError("far enough")
 
-    monkeypatch.setattr("clpinn.runs.run", run)
+    monkeypatch.setattr("clpinn.runs.run.run", run)
     for words in ({"resume": True}, {"resume": True, "steps": 7}, {}):
         with pytest.raises(cl.ClpinnError, match="far enough"):
-            cli.train("burgers", out=tmp_path, **words)
+            train("burgers", out=tmp_path, **words)
     assert [(given[0].hard, given[1].optimizer, given[1].steps) for given in met] == [
         (False, "adam-lbfgs", None), (False, "adam-lbfgs", 7), (True, "natural", None)
     ]  # fmt: skip

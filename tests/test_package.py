@@ -34,7 +34,7 @@ FLOW: dict[str, list[str]] = {
     "presets": [],
     "runs": ["evaluate", "directory", "metrics", "session", "metapinn", "run"],
     "report": ["style", "fields", "heads", "figures", "explorer", "page"],
-    "cli": ["commands"],
+    "cli": ["display", "options", "tables", "problems", "train", "adapt", "predict", "report", "app"],
     "__main__": [],
 }
 

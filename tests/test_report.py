@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import clpinn as cl
 from clpinn import protocol
-from clpinn.cli.commands import app
+from clpinn.cli.app import app
 from clpinn.errors import PlotError
 from clpinn.problems import load_problem
 from clpinn.report.fields import plot_reference

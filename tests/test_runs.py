@@ -22,7 +22,7 @@ from small import Decay, Hopeless
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn.cli import commands as cli
+from clpinn.cli.app import app, main
 from clpinn.errors import RunError, SettingsError
 from clpinn.networks import count
 from clpinn.presets import natural, paper, scaled
@@ -393,7 +393,7 @@ def test_the_command_line_runs_a_method(tmp_path):
     metrics = json.loads(done.stdout)
     assert metrics == json.loads((out / "metrics.json").read_text())
     assert metrics["method"] == "acr" and metrics["steps"] == 9
-    shown = CliRunner().invoke(cli.app, ["evaluate", str(out), "--json"], catch_exceptions=False)
+    shown = CliRunner().invoke(app, ["evaluate", str(out), "--json"], catch_exceptions=False)
     assert json.loads(shown.stdout)["outputs"] == metrics["outputs"]
     again = subprocess.run(
         command("--config", str(out / "config.json"), "--out", str(tmp_path / "again")), capture_output=True, text=True
@@ -414,10 +414,10 @@ def test_the_command_line_runs_a_method(tmp_path):
     ],
 )
 def test_bad_input_at_the_command_line(tmp_path, monkeypatch, capsys, arguments, code, message):
-    monkeypatch.setattr(cli, "_use_devices", lambda devices: None)
+    monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)
     monkeypatch.setattr(sys, "argv", ["clpinn", "train", *arguments, "--out", str(tmp_path / "run")])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main()
     assert ended.value.code == code and message in " ".join(capsys.readouterr().err.split())
     if code == 3:
         assert json.loads((tmp_path / "run" / "metrics.json").read_text())["outcome"] == "diverged"
@@ -889,8 +889,8 @@ def test_a_run_from_python_is_used_at_the_command_line(tmp_path, monkeypatch):
     run(problem, settings, "command", name="own.py:Own")
     asked = ["predict", "python", "a=1.5", "x=0.5"]
     with pytest.raises(RunError, match="--problem my_pde.py:Own"):
-        CliRunner().invoke(cli.app, asked, catch_exceptions=False)
-    assert "u = " in CliRunner().invoke(cli.app, [*asked, "--problem", "own.py:Own"]).output
+        CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert "u = " in CliRunner().invoke(app, [*asked, "--problem", "own.py:Own"]).output
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     assert type(RunDirectory(Path("../command")).problem).__name__ == "Own"
