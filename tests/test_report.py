@@ -271,9 +271,9 @@ def test_names_are_escaped(folder, monkeypatch):
 def test_a_run_without_its_problem_still_has_a_page(folder):
     run = RunDirectory(folder)
     run.__dict__["config"] = run.config | {"problem": None}
-    run.__dict__["why_no_problem"] = lambda: "pass that problem"
+    assert run.why_no_problem() is not None
     text = page([run])
-    assert Parts(text).tags.count("img") == 2 and "Some figures are missing" in text and "clpinn.run" in text
+    assert Parts(text).tags.count("img") == 1 and "Some figures are missing" in text and "clpinn.run" in text
 
 
 def test_errors_at_other_thetas_than_the_candidates_are_not_drawn(folder):

@@ -59,7 +59,7 @@ def reasons(run: RunDirectory) -> dict[str, str | None]:
     """Why a kind makes no sense for a run, by kind; None where it does."""
     unknown = run.why_no_problem()
     found: dict[str, str | None] = dict.fromkeys(KINDS, unknown) | {
-        "tasks": None if run.events else "no task was selected while it ran",
+        "tasks": unknown or (None if run.events else "no task was selected while it ran"),
         "losses": None if run.history else "it was too short to record losses",
     }
     if unknown is None:
