@@ -3,14 +3,15 @@ import re
 from pathlib import Path
 
 import pytest
+from small import Decay
 
 import clpinn as cl
 from clpinn.errors import SettingsError
 from clpinn.networks import Architecture
 from clpinn.presets import natural, paper, scaled
 from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.protocol import METHODS
-from clpinn.training.settings import from_dict, override, to_dict
+from clpinn.protocol import METHODS, RIVALS
+from clpinn.training.settings import Settings, from_dict, override, to_dict
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -98,6 +99,18 @@ def test_the_natural_preset_is_one_for_all_but_for_its_size():
     same = {(s.tasks, s.natural, s.precision, s.network.kind) for s in chosen.values()}
     assert len(same) == 1
     assert natural(BENCHMARKS["burgers"](), "acr2").network == Architecture("param-fnn", 30, 3)
+
+
+def test_settings_without_arguments_are_the_natural_preset():
+    assert Settings() == natural(Decay())
+    assert (Settings().optimizer, Settings().tasks.selector, Settings().precision) == ("natural", "free", "double")
+
+
+@pytest.mark.parametrize("method", (*METHODS, *RIVALS))
+def test_settings_of_the_paper_name_their_optimiser(method):
+    settings = paper(Decay(), method)
+    assert (settings.optimizer, settings.precision, settings.method) == ("adam-lbfgs", "single", method)
+    assert settings.tasks.selector != "free" and settings.tasks.active > 0
 
 
 def test_override():

@@ -33,6 +33,8 @@ def paper(problem: Problem, method: str) -> Settings:
     replay = protocol.replay if method.startswith("acr") else 0
     return Settings(
         method=method,
+        optimizer="adam-lbfgs",
+        precision="single",
         network=Architecture(
             "param-fnn" if acr2 else "fnn",
             protocol.width,
@@ -81,6 +83,8 @@ def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
         tasks = TaskSettings("fixed", active=1, replay=0, fixed=(tuple(problem.parameters.centre.tolist()),))
     return Settings(
         method=method,
+        optimizer="adam-lbfgs",
+        precision="single",
         network=network,
         tasks=tasks,
         weights=WeightSettings("equal"),
@@ -106,7 +110,7 @@ def natural(problem: Problem, method: str = "free") -> Settings:
     replay are that method's, and ACR2 has its parameter branch. A rival keeps its own network.
     """
     settings = paper(problem, "uni" if method == "free" else method)
-    tasks = TaskSettings("free", active=0, replay=0) if method == "free" else replace(settings.tasks, interval=100)
+    tasks = TaskSettings() if method == "free" else replace(settings.tasks, interval=100)
     network = network_size(problem, branched=settings.network.kind == "param-fnn")
     return replace(
         settings,

@@ -19,10 +19,11 @@ from clpinn.networks import Architecture
 class TaskSettings:
     """Which tasks are trained, and how they are found."""
 
-    selector: Literal["free", "uniform", "fixed", "grid", "bayesian"] = "bayesian"
+    selector: Literal["free", "uniform", "fixed", "grid", "bayesian"] = "free"
     """How tasks are found; `free` keeps no pool and draws thetas over the whole box."""
-    active: int = 9
-    replay: int | None = 9
+    active: int = 0
+    """Capacity of the active set."""
+    replay: int | None = 0
     """Capacity of the replay set: 0 for no replay, None for no limit."""
     density: Literal["sparse", "full"] = "sparse"
     """Points of a replay task: `fraction` of the interior, or all."""
@@ -46,7 +47,7 @@ class TaskSettings:
 class WeightSettings:
     """How tasks are weighed against each other."""
 
-    kind: Literal["equal", "dynamic"] = "dynamic"
+    kind: Literal["equal", "dynamic"] = "equal"
     static: float = 1.0
     dynamic: float = -1.0
     prior: bool = True
@@ -94,13 +95,13 @@ class NaturalSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides a run, besides the problem."""
+    """Everything that decides a run, besides the problem. The defaults are those of the natural preset."""
 
-    method: str = "acr"
-    optimizer: Literal["natural", "adam-lbfgs"] = "adam-lbfgs"
+    method: str = "free"
+    optimizer: Literal["natural", "adam-lbfgs"] = "natural"
     seed: int = 0
-    precision: Literal["single", "double"] = "single"
-    network: Architecture = field(default_factory=Architecture)
+    precision: Literal["single", "double"] = "double"
+    network: Architecture = field(default_factory=lambda: Architecture("quadratic", 21, 4))
     tasks: TaskSettings = field(default_factory=TaskSettings)
     weights: WeightSettings = field(default_factory=WeightSettings)
     adam: AdamSettings = field(default_factory=AdamSettings)
