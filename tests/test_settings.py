@@ -67,6 +67,12 @@ def test_a_budget_keeps_the_number_of_events(budget):
         assert less.tasks.interval == max(1, round(budget * full.tasks.interval))
 
 
+@pytest.mark.parametrize("method", RIVALS)
+def test_tasks_of_rivals_are_spaced_as_those_of_uni(method):
+    problem = cl.problems.Burgers(hard=False)
+    assert paper(problem, method).tasks.linear == paper(problem, "uni").tasks.linear == ("nu",)
+
+
 def test_a_budget_adds_no_stage():
     assert scaled(paper(cl.problems.Burgers(), "p2inn"), 0.01).lbfgs.steps == 0
 

@@ -78,9 +78,10 @@ def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
         network = Architecture("metapinn", protocol.width, protocol.depth, support=protocol.active)
     else:
         network = Architecture("standard", protocol.width, protocol.depth)
-    tasks = TaskSettings("uniform", active=protocol.active, replay=0)
+    tasks = TaskSettings("uniform", active=protocol.active, replay=0, linear=protocol.linear)
     if method == "standard":
-        tasks = TaskSettings("fixed", active=1, replay=0, fixed=(tuple(problem.parameters.centre.tolist()),))
+        centre = tuple(problem.parameters.centre.tolist())
+        tasks = TaskSettings("fixed", active=1, replay=0, linear=protocol.linear, fixed=(centre,))
     return Settings(
         method=method,
         optimizer="adam-lbfgs",
