@@ -12,12 +12,26 @@ import jax
 from clpinn.errors import SettingsError
 from clpinn.formulation.problem import Problem
 from clpinn.networks import FNN, P2INN, Architecture, HyperPINN, build, count, matching_width
+from clpinn.problems.burgers import Burgers
 from clpinn.protocol import METHODS, PROTOCOLS, RIVALS, Protocol
 from clpinn.training.settings import AdamSettings, LBFGSSettings, Settings, TaskSettings, WeightSettings
 
 
 def paper(problem: Problem, method: str) -> Settings:
-    """The paper's settings of a method: Adam then L-BFGS in single precision."""
+    """The paper's settings of a method: Adam then L-BFGS in single precision.
+
+    A benchmark must have the form that the paper states it in.
+    """
+    if isinstance(problem, Burgers) and problem.hard:
+        raise SettingsError(
+            "The paper states Burgers' equation with soft conditions, but got hard=True. Use "
+            "cl.problems.Burgers(hard=False), or the settings cl.natural(problem)."
+        )
+    return _paper(problem, method)
+
+
+def _paper(problem: Problem, method: str) -> Settings:
+    """The paper's settings of a method, whatever the form of the problem."""
     if method not in (*METHODS, *RIVALS):
         also = ", or free with the natural optimiser" if method == "free" else ""
         raise SettingsError(f"Unknown method {method!r}. Use one of {', '.join((*METHODS, *RIVALS))}{also}.")
@@ -110,7 +124,7 @@ def natural(problem: Problem, method: str = "free") -> Settings:
     Only the network's size follows from the number of inputs. With one of the paper's methods the tasks, weights and
     replay are that method's, and ACR2 has its parameter branch. A rival keeps its own network.
     """
-    settings = paper(problem, "uni" if method == "free" else method)
+    settings = _paper(problem, "uni" if method == "free" else method)
     tasks = TaskSettings() if method == "free" else replace(settings.tasks, interval=100)
     network = network_size(problem, branched=settings.network.kind == "param-fnn")
     return replace(
