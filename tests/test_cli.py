@@ -69,21 +69,32 @@ def test_bad_input_is_one_clear_message(arguments, message):
 
 
 def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
-    """That of the paper has another form of Burgers, which the command does not say again."""
+    """The paper's optimiser has another form of Burgers, which the command does not name again."""
     problem = load_problem("burgers", paper=True)
     config = {"problem": "burgers", "settings": to_dict(cl.paper(problem, "uni"))}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    default = tmp_path / "runs" / "burgers-uni-0"
+    default.mkdir(parents=True)
+    (default / "config.json").write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)
-    met = []
+    calls = []
 
-    def run(*given):
-        met.append(given)
+    def run(problem, settings, folder, resume, *_):
+        calls.append((problem.hard, settings.optimizer, settings.steps, str(folder), resume))
         raise cl.ClpinnError("far enough")
 
     monkeypatch.setattr("clpinn.runs.run.run", run)
-    for words in ({"resume": True}, {"resume": True, "steps": 7}, {}):
+    for options in (
+        {"out": default, "resume": True},
+        {"out": default, "resume": True, "steps": 7},
+        {"method": "uni", "resume": True},  # the default directory is asked as one that is named
+        {"method": "uni"},
+    ):
         with pytest.raises(cl.ClpinnError, match="far enough"):
-            train("burgers", out=tmp_path, **words)
-    assert [(given[0].hard, given[1].optimizer, given[1].steps) for given in met] == [
-        (False, "adam-lbfgs", None), (False, "adam-lbfgs", 7), (True, "natural", None)
-    ]  # fmt: skip
+            train("burgers", **options)
+    assert calls == [
+        (False, "adam-lbfgs", None, str(default), True),
+        (False, "adam-lbfgs", 7, str(default), True),
+        (False, "adam-lbfgs", None, "runs/burgers-uni-0", True),
+        (True, "natural", None, "runs/burgers-uni-0", False),
+    ]

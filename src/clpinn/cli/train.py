@@ -70,8 +70,6 @@ def train(
     leaves a checkpoint; --resume goes on from there.
     """
     use_devices(devices)
-    import numpy as np
-
     from clpinn import presets
     from clpinn.problems import load_problem
     from clpinn.runs.directory import RunDirectory, read_config
@@ -81,41 +79,37 @@ def train(
 
     if optimizer not in ("natural", "adam-lbfgs"):
         raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use natural or adam-lbfgs.")
-    if resume and out is not None and RunDirectory(out).started:
-        config = out  # it goes on as it began, by whatever optimiser
+    settings = None
     if config is not None:
         settings = from_dict(read_config(config)["settings"])
-        loaded = load_problem(problem, paper=settings.optimizer == "adam-lbfgs")
-    elif optimizer == "natural":
-        if budget is not None:
+        method, optimizer, seed = settings.method, settings.optimizer, settings.seed
+    method = method or ("free" if optimizer == "natural" else "acr")
+    folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{method}-{seed}"
+    stored = RunDirectory(folder).settings_to_resume(resume)
+    if stored is not None:  # a run goes on as it began, whatever the other options say
+        optimizer = stored.optimizer
+    loaded = load_problem(problem, paper=optimizer == "adam-lbfgs")
+    if stored is not None:
+        settings = stored
+    else:
+        if settings is None:
+            preset = presets.natural if optimizer == "natural" else presets.paper
+            settings = replace(preset(loaded, method), seed=seed)
+        if at:
+            settings = _at_theta(settings, loaded, at)
+        if budget is not None and optimizer == "natural":
             raise ClpinnError(
                 "--budget is a share of the paper's steps. With natural give --seconds, --steps or --until."
             )
-        loaded = load_problem(problem)
-        settings = replace(presets.natural(loaded, method or "free"), seed=seed)
-    else:
-        loaded = load_problem(problem, paper=True)
-        settings = replace(presets.paper(loaded, method or "acr"), seed=seed)
-    if at:
-        if settings.method != "standard":
-            raise ClpinnError("--at is the theta of a standard PINN. Use --method standard, or leave it out.")
-        fixed = tuple(map(tuple, parse_thetas(loaded.parameters, at).tolist()))
-        loaded.parameters.check(np.array(fixed), True)
-        settings = replace(settings, tasks=replace(settings.tasks, fixed=fixed))
-    folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{settings.method}-{settings.seed}"
-    goes_on = resume and RunDirectory(folder).started
-    unbounded = seconds is None and budget is None and steps is None and config is None and not goes_on
-    if unbounded and optimizer == "adam-lbfgs":
-        # Two minutes, with events that fit into them.
-        seconds, budget = 120.0, 0.02
-    if budget is not None:
-        settings = presets.scaled(settings, budget)
-    bounds: dict[str, Any] = {"seconds": seconds, "steps": steps, "until": until}
-    if any(value is not None for value in bounds.values()):  # in place of all that a resumed run had
-        settings = replace(settings, **bounds)
-    if probe:
-        settings = replace(settings, probe=probe)
-    settings = override(settings, assign or [])
+        if optimizer == "adam-lbfgs" and config is None and (seconds, steps, budget) == (None, None, None):
+            seconds, budget = 120.0, 0.02  # two minutes, with events that fit into them
+        if budget is not None:
+            settings = presets.scaled(settings, budget)
+        if probe:
+            settings = replace(settings, probe=probe)
+    if (seconds, steps, until) != (None, None, None):  # new bounds replace all those of a resumed run
+        settings = replace(settings, seconds=seconds, steps=steps, until=until)
+    settings = override(settings, [] if stored is not None else assign or [])
     with Display(settings, quiet=as_json) as display:
         observer = Observer(display.progress, display.event, display.message, display.evaluation)
         result = run(loaded, settings, folder, resume, problem, checkpoint_seconds, observer)
@@ -125,6 +119,15 @@ def train(
         print_metrics(result.metrics, folder)
     if result.outcome.exit_code:
         sys.exit(result.outcome.exit_code)
+
+
+def _at_theta(settings: Any, problem: Any, words: list[str]) -> Any:
+    """The settings of a standard PINN at the theta that --at gives."""
+    if settings.method != "standard":
+        raise ClpinnError("--at is the theta of a standard PINN. Use --method standard, or leave it out.")
+    thetas = parse_thetas(problem.parameters, words)
+    problem.parameters.check(thetas, True)
+    return replace(settings, tasks=replace(settings.tasks, fixed=tuple(map(tuple, thetas.tolist()))))
 
 
 def evaluate(

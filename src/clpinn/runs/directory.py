@@ -88,6 +88,10 @@ class RunDirectory:
     def settings(self) -> Settings:
         return from_dict(self.config["settings"])
 
+    def settings_to_resume(self, resume: bool) -> Settings | None:
+        """The settings of the run that goes on; None if a new run starts, with or without `resume`."""
+        return self.settings if resume and self.started else None
+
     @cached_property
     def metrics(self) -> dict[str, Any]:
         if not self.ended:

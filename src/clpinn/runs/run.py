@@ -89,9 +89,10 @@ def _run(
 ) -> Result:
     validate(problem)
     settings = from_dict(to_dict(settings))  # turns NumPy's numbers into plain ones
-    started = directory.started
-    if resume and started:
-        settings = _resumed_settings(directory, problem, name, settings)
+    stored = directory.settings_to_resume(resume)
+    if stored is not None:
+        _check_same_problem(directory, problem, name)
+        settings = _with_new_bounds(stored, settings)
         if directory.ended and not _goes_on(Outcome(directory.metrics["outcome"]), settings):
             outcome = directory.metrics["outcome"]
             observer.message(f"The run in {directory.folder} has ended ({outcome}). Nothing is left to do.")
@@ -106,7 +107,7 @@ def _run(
         trainer = Trainer(problem, settings)
         state = trainer.init(start)  # settings that make no sense fail here, before anything is written
         with directory.locked(), _stop_signals() as stop_requested:
-            if started:  # the bounds may be new
+            if stored is not None:  # the bounds may be new
                 directory.write_settings(settings)
             else:
                 directory.write_config(problem, settings, name)
@@ -121,16 +122,19 @@ def _run(
             return train_metapinn(session, run_task)
 
 
-def _resumed_settings(directory: RunDirectory, problem: Problem, name: str | None, settings: Settings) -> Settings:
-    """The settings a run was started with, with the new bounds if there are any; an error for another problem."""
+def _check_same_problem(directory: RunDirectory, problem: Problem, name: str | None) -> None:
     if directory.config["description"] != json.loads(json.dumps(describe(problem))):
         raise RunError(
             f"The run in {directory.folder} is of another problem: {directory.problem_label}, not "
             f"{name or type(problem).__name__}. Nothing was changed. Resume it with its own problem, or choose another "
             "directory."
         )
-    bounds = {name: getattr(settings, name) for name in BOUNDS}
-    return replace(directory.settings, **bounds) if any(bounds.values()) else directory.settings
+
+
+def _with_new_bounds(stored: Settings, given: Settings) -> Settings:
+    """The settings a run was started with; the given bounds, if there are any, replace all of its own."""
+    bounds = {name: getattr(given, name) for name in BOUNDS}
+    return replace(stored, **bounds) if any(bounds.values()) else stored
 
 
 def _goes_on(outcome: Outcome, settings: Settings) -> bool:
