@@ -95,7 +95,7 @@ def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
     tasks = TaskSettings("uniform", active=protocol.active, replay=0, linear=protocol.linear)
     if method == "standard":
         centre = tuple(problem.parameters.centre.tolist())
-        tasks = TaskSettings("fixed", active=1, replay=0, linear=protocol.linear, fixed=(centre,))
+        tasks = TaskSettings("fixed", active=1, replay=0, fixed=(centre,))
     return Settings(
         method=method,
         optimizer="adam-lbfgs",
