@@ -811,14 +811,42 @@ def test_rivals_train_and_end_in_a_surrogate(method, tmp_path):
     assert method != "standard" or "trained at k = 1.25 alone" in str(told[0].message)
 
 
-@pytest.mark.parametrize(("outcome", "code"), [("stopped", 130), ("diverged", 3)])
-def test_a_task_of_meta_pinn_that_does_not_end_tells_the_exit_code(outcome, code, tmp_path, monkeypatch):
-    metrics = {"outcome": outcome, "steps": 0}
-    ended = Result(cl.Surrogate(Decay(), None), metrics, tmp_path)
-    monkeypatch.setattr("clpinn.runs.session.Session.train", lambda *_: ended)
-    with pytest.raises(RunError, match=f"Training of the centre {outcome}") as raised:
+def tasks_end_with(monkeypatch, folder, outcome, before=lambda: None):
+    """Let every training end at once with an outcome; returns the list of trained thetas, which grows."""
+    trained = []
+
+    def train(session, state, resume):
+        before()
+        trained.append(session.trainer.settings.tasks.fixed[0])
+        return Result(cl.Surrogate(Decay(), None), {"outcome": outcome, "steps": 0}, folder)
+
+    monkeypatch.setattr("clpinn.runs.session.Session.train", train)
+    return trained
+
+
+def test_a_task_of_meta_pinn_that_diverges_gives_the_exit_code(tmp_path, monkeypatch):
+    tasks_end_with(monkeypatch, tmp_path, "diverged")
+    with pytest.raises(RunError, match="Training of the centre diverged.*holds that run.*logarithms") as raised:
         run(Decay(), natural(Decay(), "metapinn"), tmp_path)
-    assert raised.value.exit_code == code
+    assert raised.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("outcome", "interrupt"), [("stopped", False), ("steps", True)], ids=["in training", "after training"]
+)
+def test_a_meta_pinn_that_is_stopped_exits_so_and_names_resume(outcome, interrupt, tmp_path, monkeypatch, capsys):
+    """A signal that comes while a task is evaluated ends the run, too: the next task does not start."""
+    before = (lambda: os.kill(os.getpid(), signal.SIGINT)) if interrupt else (lambda: None)
+    trained = tasks_end_with(monkeypatch, tmp_path, outcome, before)
+    monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)
+    words = ["train", "tests/small.py:Decay", "--method", "metapinn", "--out", str(tmp_path / "run")]
+    monkeypatch.setattr(sys, "argv", ["clpinn", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130 and trained == [(1.25,)]
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "stopped: Training of a Meta-PINN stopped at the centre. To go on from there, use --resume." in shown
+    assert "error" not in shown
 
 
 def test_a_rival_by_adam_alone(tmp_path):

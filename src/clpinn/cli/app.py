@@ -11,7 +11,7 @@ from clpinn.cli.predict import export, predict
 from clpinn.cli.problems import problems
 from clpinn.cli.report import plot, report
 from clpinn.cli.train import evaluate, train
-from clpinn.errors import ClpinnError
+from clpinn.errors import ClpinnError, Outcome
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,5 +28,7 @@ def main() -> None:
     try:
         app()
     except (ClpinnError, OSError) as error:
-        console.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(getattr(error, "exit_code", 1))
+        exit_code = getattr(error, "exit_code", 1)
+        label = ("stopped: ", "bold") if exit_code == Outcome.STOPPED.exit_code else ("error: ", "bold red")
+        console.print(Text.assemble(label, str(error)), soft_wrap=True)
+        sys.exit(exit_code)

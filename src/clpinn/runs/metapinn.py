@@ -34,16 +34,17 @@ def train_metapinn(session: Session, run_task: Callable[[Settings, RunDirectory,
         label = "the centre" if i == 0 else f"support task {i} of {len(support)}"
         theta_text = ", ".join(f"{name} = {value:.4g}" for name, value in zip(problem.parameters, theta))
         session.observer.message(f"Meta-PINN: {label}, {theta_text}")
-        task_directory = directory.task(i)
         start = results[0].network if results else None
-        result = run_task(_task_settings(settings, theta, 1 / len(thetas)), task_directory, start)
-        if result.outcome in (Outcome.STOPPED, Outcome.DIVERGED):
-            error = RunError(
-                f"Training of {label} {result.outcome}. Go on with --resume, or look at {task_directory.folder}, which "
-                "holds that run."
+        result = run_task(_task_settings(settings, theta, 1 / len(thetas)), directory.task(i), start)
+        if result.outcome is Outcome.DIVERGED:
+            raise _failure(
+                result.outcome,
+                f"Training of {label} diverged. {directory.task(i).folder} holds that run. " + result.outcome.advice,
             )
-            error.exit_code = result.outcome.exit_code
-            raise error
+        if result.outcome is Outcome.STOPPED or session.stop_requested():
+            raise _failure(
+                Outcome.STOPPED, f"Training of a Meta-PINN stopped at {label}. To go on from there, use --resume."
+            )
         results.append(result)
     features = np.stack([np.asarray(theta_features(problem, theta)) for theta in support])
     network = MetaPINN.fitted([result.network for result in results[1:]], features)
@@ -51,6 +52,12 @@ def train_metapinn(session: Session, run_task: Callable[[Settings, RunDirectory,
     state = replace(trainer.init(), network=network, pool=TaskPool.fixed(support), step=steps)
     elapsed = sum(result.metrics["wall_seconds"] for result in results)
     return session.finish(state, Outcome.FINISHED, lambda: elapsed)
+
+
+def _failure(outcome: Outcome, message: str) -> RunError:
+    error = RunError(message)
+    error.exit_code = outcome.exit_code
+    return error
 
 
 def _task_settings(settings: Settings, theta: np.ndarray, share: float) -> Settings:

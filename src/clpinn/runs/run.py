@@ -6,7 +6,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,9 @@ def _run(
     checkpoint_seconds: float,
     observer: Observer,
     start: Any,
+    stop_requested: Callable[[], bool] | None = None,
 ) -> Result:
+    """As `run`. `stop_requested` is given if the caller listens to signals already."""
     validate(problem)
     settings = from_dict(to_dict(settings))  # turns NumPy's numbers into plain ones
     stored = directory.settings_to_resume(resume)
@@ -106,7 +108,8 @@ def _run(
     with jax.enable_x64(settings.precision == "double"):
         trainer = Trainer(problem, settings)
         state = trainer.init(start)  # settings that make no sense fail here, before anything is written
-        with directory.locked(), _stop_signals() as stop_requested:
+        signals = nullcontext(stop_requested) if stop_requested is not None else _stop_signals()
+        with directory.locked(), signals as stop_requested:
             if stored is not None:  # the bounds may be new
                 directory.write_settings(settings)
             else:
@@ -117,7 +120,9 @@ def _run(
 
             def run_task(settings: Settings, task: RunDirectory, start: Any) -> Result:
                 name = directory.config["problem"]
-                return _run(problem, settings, task, task.started, name, checkpoint_seconds, observer, start)
+                return _run(
+                    problem, settings, task, task.started, name, checkpoint_seconds, observer, start, stop_requested
+                )
 
             return train_metapinn(session, run_task)
 
