@@ -1,17 +1,22 @@
 """The command line, as a user types it."""
 
 import json
+import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from small import Known
 from typer.testing import CliRunner
 
 import clpinn as cl
+from clpinn.cli import tables
 from clpinn.cli.app import app
+from clpinn.cli.options import print_json
 from clpinn.cli.train import train
 from clpinn.problems import load_problem
-from clpinn.training.settings import to_dict
+from clpinn.training.settings import override, to_dict
 
 
 def clpinn(*arguments, code=0):
@@ -66,6 +71,32 @@ def test_bad_input_is_one_clear_message(arguments, message):
     done = clpinn(*arguments, code=1)
     assert message in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+class NotFinite(Known):
+    """A reference that is not finite at one theta, and vanishes at another."""
+
+    def reference(self, x, a):
+        return {"u": np.where(a == 0.5, np.nan, a) * x}
+
+
+def test_numbers_that_are_not_finite_are_named_in_tables_and_null_in_json(tmp_path, capsys):
+    settings = override(cl.natural(Known()), ["network.width=4", "natural.rows=16", "steps=1"])
+    cl.run(Known(), settings, tmp_path / "run", name="tests/small.py:Known")
+    words = ["evaluate", str(tmp_path / "run"), "--problem", "tests/test_cli.py:NotFinite"]
+    described = json.loads(quick(*words, "--json"), parse_constant=pytest.fail)
+    assert described["outputs"]["u"]["rel_l2_macro"] is None and described["outputs"]["u"]["mse"] is None
+    shown = quick(*words)
+    assert shown.count("not finite") == 4 and "nan" not in shown.lower()
+    row = {"a": 0.5, "used": True, "loss_before": math.nan, "loss_after": 1.0, "estimate_before": 1.0}
+    row |= {"estimate_after": math.inf, "rel_l2_before": {"u": math.nan}, "rel_l2_after": {"u": 0.5}}
+    tables.print_heads([row], ["a"], ["u"], Path("adapted.clpinn"))
+    statistics = dict.fromkeys(("min", "mean", "max"), math.nan)
+    tables.print_prediction("title", {"grid": {}, "outputs": {"u": statistics}, "values": {"u": math.nan}}, None)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("not finite") == 7 and "nan" not in shown and "inf" not in shown
+    print_json({"u": [math.nan, 1.0]})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"u": [None, 1.0]}
 
 
 def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):

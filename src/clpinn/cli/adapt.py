@@ -42,7 +42,7 @@ def adapt(
 
     The heads are fitted to the equations alone. If the problem has a reference, the true errors are shown as well.
     """
-    from clpinn.runs.directory import RunDirectory, plain
+    from clpinn.runs.directory import RunDirectory
     from clpinn.runs.evaluate import evaluate
 
     directory = RunDirectory(run, load_given_problem(given_problem))
@@ -71,7 +71,7 @@ def adapt(
     adapted.save(file)
     rows = _rows(adapted, errors)
     if as_json:
-        print_json({"file": str(file), "thetas": plain(rows)})
+        print_json({"file": str(file), "thetas": rows})
     else:
         print_heads(rows, list(problem.parameters), list(problem.outputs) if errors else [], file)
 

@@ -32,7 +32,10 @@ JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
+    """Print a value as JSON; numbers that are not finite become null, because JSON has no NaN."""
+    from clpinn.runs.directory import plain
+
+    print(json.dumps(plain(value), indent=2, allow_nan=False))
 
 
 def load_given_problem(name: str | None) -> Any:

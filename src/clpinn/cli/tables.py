@@ -1,5 +1,6 @@
 """Results as tables on standard output. Each function takes the plain values that --json prints."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ def print_problem(name: str, description: dict[str, Any]) -> None:
         "reference": description["reference"] or "none: evaluation reports residuals only",
     }
     if description["reference_residual"] is not None:
-        residuals = ", ".join(f"{key} {value:.1e}" for key, value in description["reference_residual"].items())
+        residuals = ", ".join(
+            f"{key} {_number(value, '.1e')}" for key, value in description["reference_residual"].items()
+        )
         rows["reference put into\nthe equation"] = f"largest residual: {residuals}"
     if "plot" in description:
         rows["picture"] = description["plot"]
@@ -61,8 +64,8 @@ def print_metrics(metrics: dict[str, Any], folder: Path) -> None:
     else:
         screen.print("The problem has no reference: residuals only.")
     validation = metrics.get("validation")  # natural gradient only
-    validation_text = "" if validation is None else f", validation loss {validation:.1e}"
-    screen.print(f"mean |residual| {_figure(metrics['res_pde_macro'])}{validation_text}", highlight=False)
+    validation_text = "" if validation is None else f", validation loss {_number(validation, '.1e')}"
+    screen.print(f"mean |residual| {_number(metrics['res_pde_macro'])}{validation_text}", highlight=False)
     if "outcome" in metrics:
         line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s"
         if metrics["method"] != "free":
@@ -77,7 +80,7 @@ def _errors_table(metrics: dict[str, Any]) -> Table:
         table.add_column(header, justify="left" if header in ("output", "worst at") else "right")
     for name, errors in metrics["outputs"].items():
         macro, worst, mse, largest = (
-            _figure(errors[key]) for key in ("rel_l2_macro", "rel_l2_worst", "mse", "max_abs")
+            _number(errors[key]) for key in ("rel_l2_macro", "rel_l2_worst", "mse", "max_abs")
         )
         worst_at = ", ".join(f"{key} = {value:.4g}" for key, value in errors.get("worst_at", {}).items())
         table.add_row(name, macro, worst, worst_at, mse, largest)
@@ -98,8 +101,8 @@ def print_heads(rows: list[dict[str, Any]], parameters: list[str], outputs: list
         table.add_column(header, justify="right")
     for row in rows:
         cells = [f"{row[name]:.6g}" for name in parameters]
-        cells += [f"{row[f'{key}_before']:.1e} → {row[f'{key}_after']:.1e}" for key in ("loss", "estimate")]
-        cells += [f"{row['rel_l2_before'][name]:.2e} → {row['rel_l2_after'][name]:.2e}" for name in outputs]
+        cells += [_change(row[f"{key}_before"], row[f"{key}_after"], ".1e") for key in ("loss", "estimate")]
+        cells += [_change(row["rel_l2_before"][name], row["rel_l2_after"][name], ".2e") for name in outputs]
         table.add_row(*cells, "head" if row["used"] else "base")
     Console().print(table)
     print_line(f"surrogate with heads: {file}")
@@ -111,11 +114,11 @@ def print_prediction(title: str, prediction: dict[str, Any], trust: Any) -> None
     for header in ("output", "lowest", "mean", "highest"):
         table.add_column(header, justify="left" if header == "output" else "right")
     for name, statistics in prediction["outputs"].items():
-        table.add_row(Text(name), *(f"{statistics[key]:.6g}" for key in ("min", "mean", "max")))
+        table.add_row(Text(name), *(_number(statistics[key], ".6g") for key in ("min", "mean", "max")))
     Console().print(table)
     if len(prediction["grid"]) < 2:
         for name, values in prediction.get("values", {}).items():
-            row = " ".join(f"{value:.10g}" for value in (values if isinstance(values, list) else [values]))
+            row = " ".join(_number(value, ".10g") for value in (values if isinstance(values, list) else [values]))
             print_line(f"{name} = {row}", soft_wrap=True)
     if trust is not None:
         print_line(str(trust))
@@ -123,8 +126,13 @@ def print_prediction(title: str, prediction: dict[str, Any], trust: Any) -> None
         print_line(f"field: {prediction['file']}")
 
 
-def _figure(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.3e}"
+def _number(value: float | None, form: str = ".3e") -> str:
+    """A number as text; JSON's null stands for a number that is not finite."""
+    return "not finite" if value is None or not math.isfinite(value) else f"{value:{form}}"
+
+
+def _change(before: float | None, after: float | None, form: str) -> str:
+    return f"{_number(before, form)} → {_number(after, form)}"
 
 
 def _interval(axis: dict[str, Any]) -> str:
