@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,7 +81,8 @@ class NotFinite(Known):
         return {"u": np.where(a == 0.5, np.nan, a) * x}
 
 
-def test_numbers_that_are_not_finite_are_named_in_tables_and_null_in_json(tmp_path, capsys):
+def test_numbers_that_are_not_finite_are_named_in_tables_and_null_in_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     settings = override(cl.natural(Known()), ["network.width=4", "natural.rows=16", "steps=1"])
     cl.run(Known(), settings, tmp_path / "run", name="tests/small.py:Known")
     words = ["evaluate", str(tmp_path / "run"), "--problem", "tests/test_cli.py:NotFinite"]
