@@ -849,6 +849,12 @@ def test_a_meta_pinn_that_is_stopped_exits_so_and_names_resume(outcome, interrup
     assert "error" not in shown
 
 
+def test_a_standard_pinn_is_probed_at_its_own_theta(tmp_path):
+    chosen = override(natural(Decay(), "standard"), ["network.width=5", "natural.rows=48", "steps=20", "probe=3"])
+    result = run(Decay(), chosen, tmp_path)
+    assert lines(tmp_path / "history.jsonl")[-1]["probe"] == {"u": result.metrics["outputs"]["u"]["rel_l2_macro"]}
+
+
 def test_a_rival_by_adam_alone(tmp_path):
     chosen = override(paper(Decay(), "hyperpinn"), ["network.width=4", "adam.steps=5"])
     metrics = run(Decay(), chosen, tmp_path).metrics

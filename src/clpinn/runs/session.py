@@ -132,11 +132,13 @@ class Session:
         return _reopened(restored.state, self.trainer.settings), restored.elapsed
 
     def _probe(self, network: Any) -> dict[str, float]:
-        """Errors at a few thetas spread over the candidates."""
-        problem, count = self.trainer.problem, self.trainer.settings.probe
-        candidates = problem.candidates.points
-        indices = np.unique(np.linspace(0, len(candidates) - 1, count).round().astype(int))
-        summary = evaluate(problem, network, thetas=candidates[indices]).summary()
+        """Errors at a few thetas spread over the candidates; at its own theta for a standard PINN."""
+        problem, settings = self.trainer.problem, self.trainer.settings
+        thetas = evaluation_thetas(settings)
+        if thetas is None:
+            candidates = problem.candidates.points
+            thetas = candidates[np.unique(np.linspace(0, len(candidates) - 1, settings.probe).round().astype(int))]
+        summary = evaluate(problem, network, thetas=thetas).summary()
         return {name: errors["rel_l2_macro"] for name, errors in summary["outputs"].items()}
 
     def _record(self, state: State, metrics: dict[str, Any]) -> dict[str, Any]:
