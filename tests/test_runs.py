@@ -157,8 +157,11 @@ def test_replay_rules_reach_the_trainer(tmp_path):
     run(Decay(), settings_for("acr", "tasks.replay=1", *longer), tmp_path / "acr")
     events = lines(tmp_path / "acr" / "events.jsonl")
     assert max(len(event["active"]) for event in events) == 4 and max(len(event["replay"]) for event in events) == 1
-    run(Decay(), settings_for("ac"), tmp_path / "ac")
+    record = run(Decay(), settings_for("ac"), tmp_path / "ac").surrogate.record
     events = lines(tmp_path / "ac" / "events.jsonl")
+    dropped = [event["moved_dropped"] for event in events if event["moved_dropped"]]
+    assert record["displaced"] == list(map(list, dict.fromkeys(map(tuple, dropped)))) != []
+    assert record["tasks"] == events[-1]["active"]
     assert all(event["replay"] == [] for event in events) and any(event["moved_dropped"] for event in events)
     run(Decay(), settings_for("acr", "tasks.replay=None", *longer), tmp_path / "all")
     assert len(lines(tmp_path / "all" / "events.jsonl")[-1]["replay"]) > 1

@@ -142,13 +142,18 @@ class Session:
         return {name: errors["rel_l2_macro"] for name, errors in summary["outputs"].items()}
 
     def _record(self, state: State, metrics: dict[str, Any]) -> dict[str, Any]:
-        """How a surrogate was trained. `tasks` are the thetas trained at the end; none where thetas were free."""
+        """How a surrogate was trained.
+
+        `tasks` are the thetas in the pool at the end (none where thetas were free), `displaced` all that ever left the
+        active set.
+        """
         config = self.directory.config
         names = ("outcome", "steps", "wall_seconds", "validation", "outputs")
         return {
             "settings": config["settings"],
             "versions": config["versions"],
             "tasks": state.pool.thetas.tolist(),
+            "displaced": [list(theta) for theta in dict.fromkeys(map(tuple, state.displaced[:, :-2].tolist()))],
             **{name: metrics[name] for name in names},
         }
 
