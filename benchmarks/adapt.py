@@ -29,9 +29,9 @@ from pages import show
 import clpinn as cl
 from clpinn.networks.architecture import count
 from clpinn.networks.make import make
+from clpinn.presets import paper
 from clpinn.problems import load_problem
-from clpinn.runs.run import load_surrogate
-from clpinn.training.settings import paper
+from clpinn.runs.directory import RunDirectory
 
 RESULTS = Path(__file__).parent / "results" / "adapt"
 PROBLEMS = ("burgers", "allen_cahn", "kovasznay", "poisson_boltzmann")
@@ -63,7 +63,7 @@ def trained(name: str, *options: str) -> cl.Surrogate:
     folder = Path("runs") / "adapt" / "-".join([name, *(word.strip("-") for word in options)])
     command = [sys.executable, "-m", "clpinn", "train", name, "--out", str(folder), "--resume", *options]
     subprocess.run(command, check=True, stdout=sys.stderr)
-    return load_surrogate(folder)
+    return RunDirectory(folder).surrogate
 
 
 def trained_as_in_the_paper(name: str, method: str, reduced: dict) -> cl.Surrogate:

@@ -15,8 +15,8 @@ import jax
 
 jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
+from clpinn.presets import paper  # noqa: E402
 from clpinn.problems import BENCHMARKS, load_problem  # noqa: E402
-from clpinn.training.settings import paper  # noqa: E402
 from clpinn.training.trainer import Trainer  # noqa: E402
 
 # AG loss and selection, AC loss and selection: seconds on a V100, published.

@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from clpinn.report.explorer import explorer_page
-from clpinn.runs.run import load_surrogate
+from clpinn.runs.directory import RunDirectory
 
 FOLDER = Path(__file__).parent
 POSITIONS = [*range(1000, -1, -80), *range(0, 1001, 80)]
@@ -23,7 +23,7 @@ POSITIONS = [*range(1000, -1, -80), *range(0, 1001, 80)]
 def main(run: str) -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "page.html"
-        path.write_text(explorer_page(load_surrogate(run)), "utf-8")
+        path.write_text(explorer_page(RunDirectory(Path(run)).surrogate), "utf-8")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 810}, color_scheme="light")
         page.goto(path.as_uri())

@@ -1,16 +1,23 @@
 """The command line, as a user types it."""
 
 import json
+import math
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
+from small import Known
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn.cli import commands as cli
+from clpinn.cli import tables
+from clpinn.cli.app import app
+from clpinn.cli.options import print_json
+from clpinn.cli.train import train
 from clpinn.problems import load_problem
-from clpinn.training import settings
+from clpinn.training.settings import override, to_dict
 
 
 def clpinn(*arguments, code=0):
@@ -21,7 +28,7 @@ def clpinn(*arguments, code=0):
 
 def quick(*arguments) -> str:
     """What a command prints, in this process: the start of another takes seconds."""
-    return CliRunner().invoke(cli.app, arguments, catch_exceptions=False).stdout
+    return CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
 
 
 def test_help_and_no_arguments():
@@ -67,22 +74,60 @@ def test_bad_input_is_one_clear_message(arguments, message):
     assert done.stdout == ""
 
 
-def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
-    """That of the paper has another form of Burgers, which the command does not say again."""
-    problem = load_problem("burgers", paper=True)
-    config = {"problem": "burgers", "settings": settings.to_dict(settings.paper(problem, "uni"))}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    monkeypatch.setattr(cli, "_use_devices", lambda devices: None)
-    met = []
+class NotFinite(Known):
+    """A reference that is not finite at one theta, and vanishes at another."""
 
-    def run(*given):
-        met.append(given)
+    def reference(self, x, a):
+        return {"u": np.where(a == 0.5, np.nan, a) * x}
+
+
+def test_numbers_that_are_not_finite_are_named_in_tables_and_null_in_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    settings = override(cl.natural(Known()), ["network.width=4", "natural.rows=16", "steps=1"])
+    cl.run(Known(), settings, tmp_path / "run", name="tests/small.py:Known")
+    words = ["evaluate", str(tmp_path / "run"), "--problem", "tests/test_cli.py:NotFinite"]
+    described = json.loads(quick(*words, "--json"), parse_constant=pytest.fail)
+    assert described["outputs"]["u"]["rel_l2_macro"] is None and described["outputs"]["u"]["mse"] is None
+    shown = quick(*words)
+    assert shown.count("not finite") == 4 and "nan" not in shown.lower()
+    row = {"a": 0.5, "used": True, "loss_before": math.nan, "loss_after": 1.0, "estimate_before": 1.0}
+    row |= {"estimate_after": math.inf, "rel_l2_before": {"u": math.nan}, "rel_l2_after": {"u": 0.5}}
+    tables.print_heads([row], ["a"], ["u"], Path("adapted.clpinn"))
+    statistics = dict.fromkeys(("min", "mean", "max"), math.nan)
+    tables.print_prediction("title", {"grid": {}, "outputs": {"u": statistics}, "values": {"u": math.nan}}, None)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("not finite") == 7 and "nan" not in shown and "inf" not in shown
+    print_json({"u": [math.nan, 1.0]})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"u": [None, 1.0]}
+
+
+def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
+    """The paper's optimiser has another form of Burgers, which the command does not name again."""
+    problem = load_problem("burgers", paper=True)
+    config = {"problem": "burgers", "settings": to_dict(cl.paper(problem, "uni"))}
+    default = tmp_path / "runs" / "burgers-uni-0"
+    default.mkdir(parents=True)
+    (default / "config.json").write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)
+    calls = []
+
+    def run(problem, settings, folder, resume, *_):
+        calls.append((problem.hard, settings.optimizer, settings.steps, str(folder), resume))
         raise cl.ClpinnError("far enough")
 
-    monkeypatch.setattr("clpinn.runs.run", run)
-    for words in ({"resume": True}, {"resume": True, "steps": 7}, {}):
+    monkeypatch.setattr("clpinn.runs.run.run", run)
+    for options in (
+        {"out": default, "resume": True},
+        {"out": default, "resume": True, "steps": 7},
+        {"method": "uni", "resume": True},  # the default directory is asked as one that is named
+        {"method": "uni"},
+    ):
         with pytest.raises(cl.ClpinnError, match="far enough"):
-            cli.train("burgers", out=tmp_path, **words)
-    assert [(given[0].hard, given[1].optimizer, given[1].steps) for given in met] == [
-        (False, "adam-lbfgs", None), (False, "adam-lbfgs", 7), (True, "natural", None)
-    ]  # fmt: skip
+            train("burgers", **options)
+    assert calls == [
+        (False, "adam-lbfgs", None, str(default), True),
+        (False, "adam-lbfgs", 7, str(default), True),
+        (False, "adam-lbfgs", None, "runs/burgers-uni-0", True),
+        (True, "natural", None, "runs/burgers-uni-0", False),
+    ]

@@ -11,7 +11,7 @@ from clpinn.networks.make import make
 from clpinn.problems import load_problem
 from clpinn.report.explorer import explorer_html, explorer_page
 from clpinn.report.page import page as report
-from clpinn.report.reader import Run
+from clpinn.runs.directory import RunDirectory
 from clpinn.training.settings import override
 
 
@@ -236,7 +236,7 @@ def test_a_report_holds_the_explorer_of_its_run(opened, tmp_path):
     options = ["network.width=6", "network.depth=2", "natural.rows=64", "steps=3"]
     chosen = override(cl.natural(problem), options)
     surrogate = cl.run(problem, chosen, tmp_path / "run", name="examples/heat.py").surrogate
-    page = opened(surrogate, text=report([Run(tmp_path / "run")]))
+    page = opened(surrogate, text=report([RunDirectory(tmp_path / "run")]))
     settled(page, lambda: page.locator("input[type=range]").first.fill("700"))
     assert_shown_is_computed(page, surrogate)
     assert page.locator("h2", has_text="How to repeat it").count() == 1 and page.locator("figure img").count() >= 3

@@ -13,8 +13,9 @@ from clpinn.networks.make import KINDS, make
 from clpinn.networks.metapinn import MetaPINN
 from clpinn.networks.p2inn import P2INN
 from clpinn.networks.standard import StandardPINN
+from clpinn.presets import paper
 from clpinn.problems import BENCHMARKS
-from clpinn.training.settings import RIVALS, paper
+from clpinn.protocol import RIVALS
 
 KEY = jax.random.key(0)
 

@@ -60,9 +60,10 @@ FLOW: dict[str, list[str]] = {
     ],
     "surrogate": ["adaptations", "adapt", "answers", "field", "trust", "file", "surrogate"],
     "exports": ["translate", "fields", "programs", "export"],
-    "runs": ["evaluate", "run"],
-    "report": ["reader", "style", "fields", "heads", "over_parameters", "along_run", "figures", "explorer", "page"],
-    "cli": ["commands"],
+    "presets": [],
+    "runs": ["evaluate", "directory", "metrics", "session", "metapinn", "run"],
+    "report": ["style", "fields", "heads", "over_parameters", "along_run", "figures", "explorer", "page"],
+    "cli": ["display", "options", "tables", "problems", "train", "adapt", "predict", "report", "app"],
     "__main__": [],
 }
 

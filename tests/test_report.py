@@ -20,15 +20,15 @@ from typer.testing import CliRunner
 
 import clpinn as cl
 from clpinn import protocol
-from clpinn.cli.commands import app
+from clpinn.cli.app import app
 from clpinn.errors import PlotError
 from clpinn.formulation.references import reference_at
 from clpinn.problems import load_problem
 from clpinn.report.fields import plot_reference
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.page import page
-from clpinn.report.reader import Run
 from clpinn.report.style import save
+from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.adaptations import Heads
 from clpinn.training.settings import override
 
@@ -118,9 +118,9 @@ def test_a_name_without_an_ending_is_refused(tmp_path):
 # Figures of runs ---------------------------------------------------------------------------------------------
 
 
-def made_up(problem: cl.Problem, name: str = "my.py:Own") -> Run:
+def made_up(problem: cl.Problem, name: str = "my.py:Own") -> RunDirectory:
     """A run that was never trained, with errors by a formula."""
-    run, thetas = Run(Path("nowhere")), problem.candidates.points
+    run, thetas = RunDirectory(Path("nowhere")), problem.candidates.points
     errors = dict(zip(problem.parameters, thetas.T)) | {"res_pde": np.ones(len(thetas))}
     if problem.reference is not None:
         errors |= {f"rel_l2_{output}": np.arange(1, len(thetas) + 1.0) for output in problem.outputs}
@@ -286,7 +286,7 @@ class Parts(HTMLParser):
 
 
 def test_a_page_stands_alone_and_says_it_all(folder):
-    text = page([Run(folder)])
+    text = page([RunDirectory(folder)])
     found = Parts(text)
     assert found.tags.count("img") == 5
     assert all(source.startswith("data:image/") for source in found.sources)
@@ -299,7 +299,7 @@ def test_a_page_stands_alone_and_says_it_all(folder):
 
 
 def test_runs_stand_side_by_side(folder, monkeypatch):
-    first, second = Run(folder), Run(folder)
+    first, second = RunDirectory(folder), RunDirectory(folder)
     second.__dict__["metrics"] = first.metrics | {"problem": "burgers", "method": "acr2", "seed": 7}
     monkeypatch.setattr("clpinn.report.page.KINDS", {"losses": KINDS["losses"]})
     text = page([first, second])
@@ -308,7 +308,7 @@ def test_runs_stand_side_by_side(folder, monkeypatch):
 
 
 def test_names_are_escaped(folder, monkeypatch):
-    run = Run(folder)
+    run = RunDirectory(folder)
     run.__dict__["metrics"] = run.metrics | {"problem": "<script>alert(1)</script>", "method": '"><img src=x>'}
     monkeypatch.setattr("clpinn.report.page.KINDS", {})
     monkeypatch.setattr("clpinn.report.page.explorer_html", lambda surrogate: "")
@@ -320,7 +320,7 @@ def test_a_run_without_its_problem_still_has_a_page(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     config = json.loads((folder / "config.json").read_text()) | {"problem": None}  # as cl.run writes it
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    run = Run(tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
     assert {kind for kind, reason in reasons(run).items() if reason is None} == {"losses"}
     text = page([run])
     assert Parts(text).tags.count("img") == 1 and "script" not in Parts(text).tags
@@ -329,7 +329,7 @@ def test_a_run_without_its_problem_still_has_a_page(folder, tmp_path):
 
 def test_errors_at_other_thetas_than_the_candidates_are_not_drawn(folder):
     """A standard PINN is evaluated at its own theta."""
-    run = Run(folder)
+    run = RunDirectory(folder)
     run.__dict__["errors"] = {name: column[:1] for name, column in run.errors.items()}
     assert "candidates" in (reasons(run)["errors"] or "")
     with pytest.raises(PlotError, match="not those at the problem's candidates"):

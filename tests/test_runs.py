@@ -22,16 +22,19 @@ from small import Decay, Hopeless
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn.cli import commands as cli
+from clpinn.cli.app import app, main
 from clpinn.errors import RunError, SettingsError
 from clpinn.formulation.problem import describe
 from clpinn.networks.architecture import count
-from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.runs import run as runs
-from clpinn.runs.run import Observer, load_network, run
+from clpinn.presets import natural, paper, scaled
+from clpinn.problems import BENCHMARKS, PAPER_FORMS, load_problem
+from clpinn.protocol import METHODS
+from clpinn.runs.directory import RunDirectory, load_network
+from clpinn.runs.run import run
+from clpinn.runs.session import Observer, Result
 from clpinn.training import checkpoint, trainer
 from clpinn.training.rows import Rows
-from clpinn.training.settings import METHODS, natural, override, paper, scaled
+from clpinn.training.settings import from_dict, override
 from clpinn.training.stages.natural import EVENTS_UNTIL, VALIDATION_STEPS
 from clpinn.training.trainer import RECOVERIES, Trainer
 
@@ -50,7 +53,7 @@ def lines(path: Path) -> list[dict]:
 def arrays(folder: Path, problem=None) -> list[np.ndarray]:
     """Everything a run's last checkpoint holds."""
     problem = problem or Decay()
-    settings = cl.runs.from_dict(json.loads((folder / "config.json").read_text())["settings"])
+    settings = from_dict(json.loads((folder / "config.json").read_text())["settings"])
     with jax.enable_x64(settings.precision == "double"):
         loaded = checkpoint.load(folder / "checkpoint", Trainer(problem, settings).init().tree())
     assert loaded is not None
@@ -73,7 +76,7 @@ def settings_for(method="acr", *more, problem=None):
 
 def small(name):
     """A benchmark with few points and thetas."""
-    problem = load_problem(name, paper=True)
+    problem = PAPER_FORMS.get(name) or BENCHMARKS[name]()
     side = 6 if len(problem.parameters) == 1 else 3
     candidates = {
         key: values[np.linspace(0, len(values) - 1, side).astype(int)]
@@ -154,8 +157,11 @@ def test_replay_rules_reach_the_trainer(tmp_path):
     run(Decay(), settings_for("acr", "tasks.replay=1", *longer), tmp_path / "acr")
     events = lines(tmp_path / "acr" / "events.jsonl")
     assert max(len(event["active"]) for event in events) == 4 and max(len(event["replay"]) for event in events) == 1
-    run(Decay(), settings_for("ac"), tmp_path / "ac")
+    record = run(Decay(), settings_for("ac"), tmp_path / "ac").surrogate.record
     events = lines(tmp_path / "ac" / "events.jsonl")
+    dropped = [event["moved_dropped"] for event in events if event["moved_dropped"]]
+    assert record["displaced"] == list(map(list, dict.fromkeys(map(tuple, dropped)))) != []
+    assert record["tasks"] == events[-1]["active"]
     assert all(event["replay"] == [] for event in events) and any(event["moved_dropped"] for event in events)
     run(Decay(), settings_for("acr", "tasks.replay=None", *longer), tmp_path / "all")
     assert len(lines(tmp_path / "all" / "events.jsonl")[-1]["replay"]) > 1
@@ -390,7 +396,7 @@ def test_the_command_line_runs_a_method(tmp_path):
     metrics = json.loads(done.stdout)
     assert metrics == json.loads((out / "metrics.json").read_text())
     assert metrics["method"] == "acr" and metrics["steps"] == 9
-    shown = CliRunner().invoke(cli.app, ["evaluate", str(out), "--json"], catch_exceptions=False)
+    shown = CliRunner().invoke(app, ["evaluate", str(out), "--json"], catch_exceptions=False)
     assert json.loads(shown.stdout)["outputs"] == metrics["outputs"]
     again = subprocess.run(
         command("--config", str(out / "config.json"), "--out", str(tmp_path / "again")), capture_output=True, text=True
@@ -411,10 +417,10 @@ def test_the_command_line_runs_a_method(tmp_path):
     ],
 )
 def test_bad_input_at_the_command_line(tmp_path, monkeypatch, capsys, arguments, code, message):
-    monkeypatch.setattr(cli, "_use_devices", lambda devices: None)
+    monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)
     monkeypatch.setattr(sys, "argv", ["clpinn", "train", *arguments, "--out", str(tmp_path / "run")])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main()
     assert ended.value.code == code and message in " ".join(capsys.readouterr().err.split())
     if code == 3:
         assert json.loads((tmp_path / "run" / "metrics.json").read_text())["outcome"] == "diverged"
@@ -622,7 +628,7 @@ def test_a_lasting_failure_under_natural_is_a_named_outcome(tmp_path, monkeypatc
 
 def counters(folder: Path) -> dict:
     """The counters of a run's last checkpoint."""
-    settings = cl.runs.from_dict(json.loads((folder / "config.json").read_text())["settings"])
+    settings = from_dict(json.loads((folder / "config.json").read_text())["settings"])
     with jax.enable_x64(True):
         loaded = checkpoint.load(folder / "checkpoint", Trainer(Decay(), settings).init().tree())
     assert loaded is not None
@@ -808,14 +814,48 @@ def test_rivals_train_and_end_in_a_surrogate(method, tmp_path):
     assert method != "standard" or "trained at k = 1.25 alone" in str(told[0].message)
 
 
-@pytest.mark.parametrize(("outcome", "code"), [("stopped", 130), ("diverged", 3)])
-def test_a_task_of_meta_pinn_that_does_not_end_tells_the_exit_code(outcome, code, tmp_path, monkeypatch):
-    metrics = {"outcome": outcome, "steps": 0}
-    whole = runs.run
-    monkeypatch.setattr("clpinn.runs.run", lambda *_: runs.Result(cl.Surrogate(Decay(), None), metrics, tmp_path))
-    with pytest.raises(runs.RunError, match=f"Training of the centre {outcome}") as raised:
-        whole(Decay(), natural(Decay(), "metapinn"), tmp_path)
-    assert raised.value.exit_code == code
+def tasks_end_with(monkeypatch, folder, outcome, before=lambda: None):
+    """Let every training end at once with an outcome; returns the list of trained thetas, which grows."""
+    trained = []
+
+    def train(session, state, resume):
+        before()
+        trained.append(session.trainer.settings.tasks.fixed[0])
+        return Result(cl.Surrogate(Decay(), None), {"outcome": outcome, "steps": 0}, folder)
+
+    monkeypatch.setattr("clpinn.runs.session.Session.train", train)
+    return trained
+
+
+def test_a_task_of_meta_pinn_that_diverges_gives_the_exit_code(tmp_path, monkeypatch):
+    tasks_end_with(monkeypatch, tmp_path, "diverged")
+    with pytest.raises(RunError, match="Training of the centre diverged.*holds that run.*logarithms") as raised:
+        run(Decay(), natural(Decay(), "metapinn"), tmp_path)
+    assert raised.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("outcome", "interrupt"), [("stopped", False), ("steps", True)], ids=["in training", "after training"]
+)
+def test_a_meta_pinn_that_is_stopped_exits_so_and_names_resume(outcome, interrupt, tmp_path, monkeypatch, capsys):
+    """A signal that comes while a task is evaluated ends the run, too: the next task does not start."""
+    before = (lambda: os.kill(os.getpid(), signal.SIGINT)) if interrupt else (lambda: None)
+    trained = tasks_end_with(monkeypatch, tmp_path, outcome, before)
+    monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)
+    words = ["train", "tests/small.py:Decay", "--method", "metapinn", "--out", str(tmp_path / "run")]
+    monkeypatch.setattr(sys, "argv", ["clpinn", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130 and trained == [(1.25,)]
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "stopped: Training of a Meta-PINN stopped at the centre. To go on from there, use --resume." in shown
+    assert "error" not in shown
+
+
+def test_a_standard_pinn_is_probed_at_its_own_theta(tmp_path):
+    chosen = override(natural(Decay(), "standard"), ["network.width=5", "natural.rows=48", "steps=20", "probe=3"])
+    result = run(Decay(), chosen, tmp_path)
+    assert lines(tmp_path / "history.jsonl")[-1]["probe"] == {"u": result.metrics["outputs"]["u"]["rel_l2_macro"]}
 
 
 def test_a_rival_by_adam_alone(tmp_path):
@@ -886,11 +926,11 @@ def test_a_run_from_python_is_used_at_the_command_line(tmp_path, monkeypatch):
     run(problem, settings, "command", name="own.py:Own")
     asked = ["predict", "python", "a=1.5", "x=0.5"]
     with pytest.raises(RunError, match="--problem my_pde.py:Own"):
-        CliRunner().invoke(cli.app, asked, catch_exceptions=False)
-    assert "u = " in CliRunner().invoke(cli.app, [*asked, "--problem", "own.py:Own"]).output
+        CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert "u = " in CliRunner().invoke(app, [*asked, "--problem", "own.py:Own"]).output
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    assert type(runs.problem_of("../command")).__name__ == "Own"
+    assert type(RunDirectory(Path("../command")).problem).__name__ == "Own"
     config = {"problem": None, "description": describe(cl.problems.Burgers(hard=False)), "settings": {}}
     Path("config.json").write_text(json.dumps(config))
-    assert not runs.problem_of(".").hard
+    assert not RunDirectory(Path(".")).problem.hard

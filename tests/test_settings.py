@@ -3,18 +3,21 @@ import re
 from pathlib import Path
 
 import pytest
+from small import Decay
 
 import clpinn as cl
 from clpinn.errors import SettingsError
 from clpinn.networks.architecture import Architecture
+from clpinn.presets import natural, paper, scaled
 from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.training.settings import METHODS, from_dict, natural, override, paper, scaled, to_dict
+from clpinn.protocol import METHODS, RIVALS
+from clpinn.training.settings import Settings, from_dict, override, to_dict
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 @pytest.mark.parametrize("method", METHODS)
 def test_round_trip(name, method):
-    settings = scaled(paper(BENCHMARKS[name](), method), 0.1)
+    settings = scaled(paper(load_problem(name, paper=True), method), 0.1)
     assert from_dict(to_dict(settings)) == settings
 
 
@@ -28,7 +31,7 @@ def test_the_papers_protocol():
         "poisson_boltzmann": (30, 5, 80, 40_000, 20_000, (500, 250, 250), 50),
     }
     for name, (width, depth, capacity, adam, lbfgs, intervals, evaluations) in expected.items():
-        ac, acr, acr2 = (paper(BENCHMARKS[name](), method) for method in ("ac", "acr", "acr2"))
+        ac, acr, acr2 = (paper(load_problem(name, paper=True), method) for method in ("ac", "acr", "acr2"))
         assert (ac.network.width, ac.network.depth, ac.network.kind) == (width, depth, "fnn")
         assert (ac.tasks.active, ac.tasks.replay, acr.tasks.replay) == (capacity, 0, capacity)
         assert (ac.adam.steps, ac.lbfgs.steps) == (adam, lbfgs)
@@ -37,35 +40,55 @@ def test_the_papers_protocol():
         assert acr2.network.kind == "param-fnn" and acr2.network.depth == depth - 1
         assert acr2.tasks.density == ("full" if name in ("schaffer", "burgers") else "sparse")
         assert acr.tasks.density == "sparse" and acr.tasks.search_prior == (name == "schaffer")
-        assert paper(BENCHMARKS[name](), "ag").tasks.interval == intervals[0]
+        assert paper(load_problem(name, paper=True), "ag").tasks.interval == intervals[0]
     assert paper(cl.problems.PoissonBoltzmann(), "uni").adam.steps == 20_000
-    full = paper(cl.problems.Burgers(), "acr2-full")
+    full = paper(cl.problems.Burgers(hard=False), "acr2-full")
     assert full.adam.decay == "branch" and full.lbfgs.freeze
     adam, lbfgs = dataclasses.replace(full.adam, decay="none"), dataclasses.replace(full.lbfgs, freeze=False)
-    assert dataclasses.replace(full, method="acr2", adam=adam, lbfgs=lbfgs) == paper(cl.problems.Burgers(), "acr2")
+    assert dataclasses.replace(full, method="acr2", adam=adam, lbfgs=lbfgs) == paper(
+        cl.problems.Burgers(hard=False), "acr2"
+    )
+
+
+@pytest.mark.parametrize("method", ["acr", "p2inn"])
+def test_the_paper_wants_burgers_with_soft_conditions(method, tmp_path):
+    with pytest.raises(
+        SettingsError, match=r"soft conditions, but got hard=True. Use cl.problems.Burgers\(hard=False\)"
+    ):
+        paper(cl.problems.Burgers(), method)
+    # The natural preset takes both forms, and its tasks are the paper's.
+    hard, soft = (natural(cl.problems.Burgers(hard=hard), method) for hard in (True, False))
+    assert hard == soft and hard.tasks.linear == ("nu",)
 
 
 def test_fixed_lists_fit_and_lie_in_the_box():
     import numpy as np
 
-    for make in BENCHMARKS.values():
-        tasks = paper(make(), "fix").tasks
+    for name in BENCHMARKS:
+        problem = load_problem(name, paper=True)
+        tasks = paper(problem, "fix").tasks
         assert 0 < len(tasks.fixed) <= tasks.active
-        make().parameters.check(np.array(tasks.fixed), forbid=True)
+        problem.parameters.check(np.array(tasks.fixed), forbid=True)
 
 
 @pytest.mark.parametrize("budget", [1.0, 0.1, 0.013, 1e-5])
 def test_a_budget_keeps_the_number_of_events(budget):
-    for make in BENCHMARKS.values():
-        full = paper(make(), "acr")
+    for name in BENCHMARKS:
+        full = paper(load_problem(name, paper=True), "acr")
         less = scaled(full, budget)
         assert less.adam.steps // less.tasks.interval == full.adam.steps // full.tasks.interval
         assert less.adam.steps % less.tasks.interval == 0
         assert less.tasks.interval == max(1, round(budget * full.tasks.interval))
 
 
+@pytest.mark.parametrize("method", ["p2inn", "hyperpinn", "metapinn"])
+def test_tasks_of_rivals_are_spaced_as_those_of_uni(method):
+    problem = cl.problems.Burgers(hard=False)
+    assert paper(problem, method).tasks.linear == paper(problem, "uni").tasks.linear == ("nu",)
+
+
 def test_a_budget_adds_no_stage():
-    assert scaled(paper(cl.problems.Burgers(), "p2inn"), 0.01).lbfgs.steps == 0
+    assert scaled(paper(cl.problems.Burgers(hard=False), "p2inn"), 0.01).lbfgs.steps == 0
 
 
 def test_a_problem_of_ones_own_has_room_for_its_corners():
@@ -86,7 +109,7 @@ def test_a_problem_of_ones_own_may_have_the_name_of_a_benchmark():
     class Ours(cl.problems.Burgers):
         pass
 
-    assert paper(Ours(), "fix").tasks == paper(cl.problems.Burgers(), "fix").tasks
+    assert paper(Ours(hard=False), "fix").tasks == paper(cl.problems.Burgers(hard=False), "fix").tasks
 
 
 def test_the_natural_preset_is_one_for_all_but_for_its_size():
@@ -98,8 +121,20 @@ def test_the_natural_preset_is_one_for_all_but_for_its_size():
     assert natural(BENCHMARKS["burgers"](), "acr2").network == Architecture("param-fnn", 30, 3)
 
 
+def test_settings_without_arguments_are_the_natural_preset():
+    assert Settings() == natural(Decay())
+    assert (Settings().optimizer, Settings().tasks.selector, Settings().precision) == ("natural", "free", "double")
+
+
+@pytest.mark.parametrize("method", (*METHODS, *RIVALS))
+def test_settings_of_the_paper_name_their_optimiser(method):
+    settings = paper(Decay(), method)
+    assert (settings.optimizer, settings.precision, settings.method) == ("adam-lbfgs", "single", method)
+    assert settings.tasks.selector != "free" and settings.tasks.active > 0
+
+
 def test_override():
-    settings = override(paper(cl.problems.Burgers(), "acr"), ["adam.steps=7", "tasks.replay=None", "seed=3"])
+    settings = override(paper(cl.problems.Burgers(hard=False), "acr"), ["adam.steps=7", "tasks.replay=None", "seed=3"])
     assert (settings.adam.steps, settings.tasks.replay, settings.seed) == (7, None, 3)
     assert override(settings, ["tasks.fixed=[[0.1], [0.2]]"]).tasks.fixed == ((0.1,), (0.2,))
     assert override(settings, ["tasks.kappa=3"]).tasks.kappa == 3.0
@@ -120,15 +155,15 @@ def test_override():
 )
 def test_bad_settings_are_named(assignment, message):
     with pytest.raises(SettingsError, match=message):
-        override(paper(cl.problems.Burgers(), "acr"), [assignment])
+        override(paper(cl.problems.Burgers(hard=False), "acr"), [assignment])
 
 
 def test_bad_method_and_budget():
     with pytest.raises(SettingsError, match="Unknown method 'sgd'. Use one of uni"):
-        paper(cl.problems.Burgers(), "sgd")
+        paper(cl.problems.Burgers(hard=False), "sgd")
     for budget in (0, -1, float("nan")):
         with pytest.raises(SettingsError, match="above zero"):
-            scaled(paper(cl.problems.Burgers(), "acr"), budget)
+            scaled(paper(cl.problems.Burgers(hard=False), "acr"), budget)
 
 
 def test_the_settings_of_the_docs_exist():
@@ -136,4 +171,4 @@ def test_the_settings_of_the_docs_exist():
     found = {text for page in pages for text in re.findall(r"--set ([\w.]+=\w+(?:\.\d+)?)", page.read_text())}
     assert len(found) > 10
     for assignment in found:
-        override(paper(load_problem("burgers"), "acr2"), [assignment])
+        override(paper(load_problem("burgers", paper=True), "acr2"), [assignment])

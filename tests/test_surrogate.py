@@ -16,7 +16,8 @@ from small import Decay, Inflow
 from typer.testing import CliRunner
 
 import clpinn as cl
-from clpinn.cli.commands import _thetas, app, main
+from clpinn.cli.app import app, main
+from clpinn.cli.options import parse_thetas
 from clpinn.errors import SurrogateError
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.validation import validate
@@ -523,7 +524,7 @@ def test_adapting_a_run(tmp_path, monkeypatch, capsys):
 
 def test_thetas_from_words():
     problem = cl.problems.AllenCahn()
-    assert _thetas(problem, ["rho=4", "nu=0.01,0.02"]).tolist() == [[0.01, 4], [0.02, 4]]
+    assert parse_thetas(problem.parameters, ["rho=4", "nu=0.01,0.02"]).tolist() == [[0.01, 4], [0.02, 4]]
     for words, message in (
         (["nu"], "name=value"),
         (["nu=a", "rho=4"], "name=value"),
@@ -532,4 +533,4 @@ def test_thetas_from_words():
         (["nu=0.1,0.2", "rho=3,4,5"], "2 of nu, 3 of rho"),
     ):
         with pytest.raises(cl.ClpinnError, match=message):
-            _thetas(problem, words)
+            parse_thetas(problem.parameters, words)

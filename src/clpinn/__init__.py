@@ -1,20 +1,50 @@
-"""Parameterized physics-informed neural networks: one network u(x, t; theta) for a whole family of PDEs."""
+"""Parameterized physics-informed neural networks: one network u(x, t; theta) for a whole family of PDEs.
 
-from clpinn import problems
-from clpinn.calculus.names import Derivatives
-from clpinn.errors import ClpinnError, DomainError, OutsideBoxWarning, ProblemError
-from clpinn.exports.export import export
-from clpinn.formulation.domain import Axis, Box, Grid, Interior, at, boundary, log, periodic
-from clpinn.formulation.pointwise import condition_residuals, named_derivatives, residuals, values
-from clpinn.formulation.problem import Condition, Data, Problem
-from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
-from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
-from clpinn.runs.run import Result, load_network, run, train
-from clpinn.surrogate.surrogate import Surrogate, load
-from clpinn.surrogate.trust import Trust
-from clpinn.training.settings import Settings, natural, paper, scaled
+Names are imported when they are first used, so `import clpinn` and `clpinn --help` start at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clpinn import problems
+    from clpinn.calculus.names import Derivatives
+    from clpinn.errors import ClpinnError, DomainError, OutsideBoxWarning, ProblemError
+    from clpinn.exports.export import export
+    from clpinn.formulation.domain import Axis, Box, Grid, Interior, at, boundary, log, periodic
+    from clpinn.formulation.pointwise import condition_residuals, named_derivatives, residuals, values
+    from clpinn.formulation.problem import Condition, Data, Problem
+    from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
+    from clpinn.presets import natural, paper, scaled
+    from clpinn.runs.directory import load_network
+    from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
+    from clpinn.runs.run import run, train
+    from clpinn.runs.session import Result
+    from clpinn.surrogate.surrogate import Surrogate, load
+    from clpinn.surrogate.trust import Trust
+    from clpinn.training.settings import Settings
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "calculus.names": ("Derivatives",),
+    "errors": ("ClpinnError", "DomainError", "OutsideBoxWarning", "ProblemError"),
+    "exports.export": ("export",),
+    "formulation.domain": ("Axis", "Box", "Grid", "Interior", "at", "boundary", "log", "periodic"),
+    "formulation.pointwise": ("condition_residuals", "named_derivatives", "residuals", "values"),
+    "formulation.problem": ("Condition", "Data", "Problem"),
+    "networks.fnn": ("FNN", "ParamFNN", "QuadraticFNN"),
+    "presets": ("natural", "paper", "scaled"),
+    "runs.directory": ("load_network",),
+    "runs.evaluate": ("Metrics", "aggregate", "evaluate", "reference_residual"),
+    "runs.run": ("run", "train"),
+    "runs.session": ("Result",),
+    "surrogate.surrogate": ("Surrogate", "load"),
+    "surrogate.trust": ("Trust",),
+    "training.settings": ("Settings",),
+}
+"""Public names by the module that defines them."""
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "FNN",
@@ -58,3 +88,17 @@ __all__ = [
     "train",
     "values",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "problems":
+        return import_module("clpinn.problems")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'clpinn' has no attribute {name!r}")
+    value = getattr(import_module(f"clpinn.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,5 +1,5 @@
 """`python -m clpinn` is the clpinn command."""
 
-from clpinn.cli.commands import main
+from clpinn.cli.app import main
 
 main()

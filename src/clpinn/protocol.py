@@ -1,7 +1,76 @@
-"""Published errors of the CL-PINN paper, to set a run's own beside: means over seeds 0, 1, 2 at full budget."""
+"""The CL-PINN paper as data: its methods, its protocol for each benchmark, and its published errors."""
 
-METHODS = {"uni": "UNI", "fix": "FIX", "ag": "AG", "ac": "AC", "acr": "ACR", "acr2": "ACR2-arch"}
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+METHODS = ("uni", "fix", "ag", "ac", "acr", "acr2", "acr2-full")
+"""The paper's methods; `free` (no pool) is ours."""
+RIVALS = ("standard", "p2inn", "hyperpinn", "metapinn")
+"""Methods to compare with, each with a network of its own (see `clpinn.networks`) and no selection of tasks."""
+PAPER_NAMES = {"uni": "UNI", "fix": "FIX", "ag": "AG", "ac": "AC", "acr": "ACR", "acr2": "ACR2-arch"}
 """Our methods by the paper's names."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What the paper fixes for one benchmark. `interval` is N_resample of AC (and AG), ACR, ACR2."""
+
+    width: int = 50
+    depth: int = 4
+    active: int = 9
+    replay: int = 9
+    adam: int = 20_000
+    adam_static: int | None = None
+    """Adam steps of the methods without selection, where they differ."""
+    lbfgs: int = 20_000
+    interval: tuple[int, int, int] = (1000, 1000, 1000)
+    evaluations: int = 10
+    static: float = 1.0
+    dynamic: float = -1.0
+    search_prior: bool = False
+    full_density: bool = False
+    """Whether ACR2 replays at full density."""
+    trunk: int | None = None
+    """Depth of ACR2's trunk; one less than the FNN's where the paper is silent."""
+    target: int = 6
+    """Width of the network that HyperPINN makes for each theta."""
+    linear: tuple[str, ...] = ()
+    fixed: tuple[tuple[float, ...], ...] = ()
+
+
+def _product(*axes: tuple[float, ...]) -> tuple[tuple[float, ...], ...]:
+    rows: tuple[tuple[float, ...], ...] = ((),)
+    for axis in axes:
+        rows = tuple((*row, value) for row in rows for value in axis)
+    return rows
+
+
+# The lists of FIX are ours: the paper does not print its own.
+PROTOCOLS: Mapping[str, Protocol] = {
+    "Schaffer": Protocol(
+        width=30, active=15, replay=15, interval=(1000, 1000, 500), static=2, dynamic=-2, search_prior=True,
+        full_density=True, trunk=3, fixed=_product((0.001, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)),
+    ),
+    "Burgers": Protocol(
+        interval=(2000, 2000, 1000), full_density=True, linear=("nu",),
+        fixed=_product((0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)),
+    ),
+    "AllenCahn": Protocol(
+        lbfgs=10_000, interval=(2000, 1000, 1000), evaluations=20, static=2, dynamic=-2,
+        fixed=_product((0.001, 0.01, 0.1), (3.0, 4.0, 5.0)),
+    ),
+    "Kovasznay": Protocol(
+        active=10, replay=10, adam=10_000, lbfgs=10_000, interval=(1000, 500, 500), evaluations=15,
+        fixed=_product((5.0, 10.0, 20.0, 40.0, 80.0, 120.0, 200.0, 300.0, 400.0, 500.0)),
+    ),
+    "PoissonBoltzmann": Protocol(
+        width=30, depth=5, active=80, replay=80, adam=40_000, adam_static=20_000, interval=(500, 250, 250),
+        evaluations=50, target=15, fixed=_product((1.0, 1.5, 2.0), (3.0, 3.5, 4.0), (5.0, 10.0), (5.0, 15.0)),
+    ),
+}  # fmt: skip
+
+
+# Published errors: means over seeds 0, 1, 2 at full budget ---------------------------------------------------
 
 # Relative L2 errors, mean over the evaluation grid, by output.
 REL_L2: dict[str, dict[str, dict[str, float]]] = {
@@ -52,7 +121,7 @@ def rel_l2(problem: str, method: str) -> dict[str, float] | None:
     """The paper's errors of a problem by output: of the same method, or of its best where it has none such."""
     if problem not in REL_L2:
         return None
-    return REL_L2[problem].get(METHODS.get(method, "")) or REL_L2[problem][best(problem)]
+    return REL_L2[problem].get(PAPER_NAMES.get(method, "")) or REL_L2[problem][best(problem)]
 
 
 def best(problem: str) -> str:

@@ -10,12 +10,12 @@ from matplotlib.ticker import MaxNLocator
 
 from clpinn.formulation.domain import Points
 from clpinn.formulation.references import Progress
-from clpinn.report.reader import Run
 from clpinn.report.style import BLUE, COLOURS, GREEN, GREY, LINES, ORANGE, RED, along_edge, canvas, label, scale, styled
+from clpinn.runs.directory import RunDirectory
 
 
 @styled
-def tasks(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def tasks(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """The pool of thetas by event, one panel per parameter."""
     problem, events = run.problem, run.events
     count = len(problem.parameters)
@@ -50,7 +50,7 @@ def tasks(run: Run, thetas: Points | None = None, progress: Progress | None = No
 
 
 @styled
-def losses(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def losses(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Loss, its terms and the validation loss by step; a line where the optimiser changes, ticks at events."""
     history = run.history
     step = np.array([row["step"] for row in history])

@@ -13,8 +13,8 @@ from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at
-from clpinn.report.reader import Run
 from clpinn.report.style import BLUE, COLOURS, ERRORS, VALUES, at, canvas, label, save, styled
+from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.surrogate import Surrogate
 
 Theta = dict[str, float]
@@ -39,7 +39,7 @@ def plot_reference(problem: Problem, path: Path) -> None:
 
 
 @styled
-def fields(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def fields(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Prediction, reference and absolute error, one row per theta and output."""
     problem = run.problem
     chosen = _chosen(run, thetas, 3 if len(problem.outputs) == 1 else 1)
@@ -74,7 +74,7 @@ def fields(run: Run, thetas: Points | None = None, progress: Progress | None = N
     return figure
 
 
-def _curves(run: Run, thetas: list[Theta], points: Points) -> Figure:
+def _curves(run: RunDirectory, thetas: list[Theta], points: Points) -> Figure:
     """Fields along a single coordinate: prediction and reference in one panel, the error below."""
     problem, axis = run.problem, run.problem.coordinates.names[0]
     rows = 1 if problem.reference is None else 2
@@ -96,7 +96,7 @@ def _curves(run: Run, thetas: list[Theta], points: Points) -> Figure:
 
 
 @styled
-def streamlines(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def streamlines(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Streamlines over the speed, of the surrogate and of the reference below it."""
     problem = run.problem
     chosen = _chosen(run, thetas, 3)
@@ -147,7 +147,7 @@ def _spread(problem: Problem) -> list[Theta]:
     return [{name: float(axis.from_unit(np.array(unit))) for name, axis in axes} for unit in units]
 
 
-def _chosen(run: Run, thetas: Points | None, most: int) -> list[Theta]:
+def _chosen(run: RunDirectory, thetas: Points | None, most: int) -> list[Theta]:
     """The given thetas; by default at most `most` of those with the smallest, the median and the largest error."""
     names = run.problem.parameters.names
     if thetas is not None:
@@ -191,7 +191,7 @@ def absolute_errors(
     return physical, shape, errors
 
 
-def _prediction(run: Run, points: Points, theta: Theta) -> dict[str, np.ndarray]:
+def _prediction(run: RunDirectory, points: Points, theta: Theta) -> dict[str, np.ndarray]:
     return run.surrogate(**_physical(run.problem, points, theta), **theta)
 
 

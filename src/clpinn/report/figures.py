@@ -20,10 +20,10 @@ from clpinn.report.along_run import losses, tasks
 from clpinn.report.fields import fields, is_flow, streamlines
 from clpinn.report.heads import heads
 from clpinn.report.over_parameters import errors, residuals
-from clpinn.report.reader import Run
+from clpinn.runs.directory import RunDirectory
 
 
-def plot(run: Run, kind: str, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def plot(run: RunDirectory, kind: str, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """A figure of a run; `thetas` (rows, parameters) are for kinds that show single thetas."""
     why = reasons(run)
     possible = ", ".join(name for name in KINDS if why[name] is None)
@@ -34,7 +34,7 @@ def plot(run: Run, kind: str, thetas: Points | None = None, progress: Progress |
     return KINDS[kind](run, thetas, progress)
 
 
-def reasons(run: Run) -> dict[str, str | None]:
+def reasons(run: RunDirectory) -> dict[str, str | None]:
     """By kind, why it makes no sense for a run; None where it makes sense."""
     unknown = run.why_no_problem()
     why_not: dict[str, str | None] = dict.fromkeys(KINDS, unknown) | {
@@ -56,7 +56,7 @@ def reasons(run: Run) -> dict[str, str | None]:
     return why_not
 
 
-KINDS: dict[str, Callable[[Run, Points | None, Progress | None], Figure]] = {
+KINDS: dict[str, Callable[[RunDirectory, Points | None, Progress | None], Figure]] = {
     "fields": fields,
     "errors": errors,
     "residuals": residuals,

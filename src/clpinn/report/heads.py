@@ -9,13 +9,13 @@ from matplotlib.figure import Figure
 from clpinn.formulation.domain import Points
 from clpinn.formulation.references import Progress
 from clpinn.report.fields import absolute_errors, draw_field
-from clpinn.report.reader import Run
 from clpinn.report.style import BLUE, ERRORS, GREY, at, canvas, styled
+from clpinn.runs.directory import RunDirectory
 from clpinn.runs.evaluate import evaluate
 
 
 @styled
-def heads(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def heads(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Errors before and after at every theta with a head, and error fields at the worst; losses without a reference."""
     adapted, problem = run.adapted, run.problem
     assert adapted is not None and adapted.heads is not None

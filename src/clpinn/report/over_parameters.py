@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from clpinn import protocol
 from clpinn.formulation.domain import Axis, Points
 from clpinn.formulation.references import Progress
-from clpinn.report.reader import Run
 from clpinn.report.style import (
     BLUE,
     COLOURS,
@@ -24,10 +23,11 @@ from clpinn.report.style import (
     scale,
     styled,
 )
+from clpinn.runs.directory import RunDirectory
 
 
 @styled
-def errors(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def errors(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Relative error over the parameters, or the mean residual where there is no reference."""
     outputs = [name for name in run.problem.outputs if f"rel_l2_{name}" in run.errors]
     columns = {name: run.errors[f"rel_l2_{name}"] for name in outputs}
@@ -46,7 +46,7 @@ def errors(run: Run, thetas: Points | None = None, progress: Progress | None = N
 
 
 @styled
-def residuals(run: Run, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
+def residuals(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Residual norms over the parameters, relative to the sizes of the equations' terms."""
     norms = run.surrogate.trust_map(progress)
     names = [str(name) for name in norms] if len(run.problem.parameters) < 3 else ["norm"]
@@ -56,13 +56,13 @@ def residuals(run: Run, thetas: Points | None = None, progress: Progress | None 
     return _over_parameters(run, columns, "residual norm")
 
 
-def _over_parameters(run: Run, columns: dict[str, np.ndarray], quantity: str) -> Figure:
+def _over_parameters(run: RunDirectory, columns: dict[str, np.ndarray], quantity: str) -> Figure:
     """Values at the candidate thetas, drawn as the number of parameters allows."""
     draw = {1: _line, 2: _maps}.get(len(run.problem.parameters), _slices)
     return draw(run, columns, quantity)
 
 
-def _line(run: Run, columns: dict[str, np.ndarray], quantity: str) -> Figure:
+def _line(run: RunDirectory, columns: dict[str, np.ndarray], quantity: str) -> Figure:
     (name,), (axis,) = run.problem.parameters.names, run.problem.parameters.axes
     figure, panels = canvas(1, 1, 4.6, 2.9)
     panel = panels[0][0]
@@ -90,7 +90,7 @@ def _line(run: Run, columns: dict[str, np.ndarray], quantity: str) -> Figure:
     return figure
 
 
-def _maps(run: Run, columns: dict[str, np.ndarray], quantity: str) -> Figure:
+def _maps(run: RunDirectory, columns: dict[str, np.ndarray], quantity: str) -> Figure:
     problem = run.problem
     grid, shape = problem.candidates.values, problem.candidates.shape
     (first, second), (across, up) = problem.parameters.names, problem.parameters.axes
@@ -124,7 +124,7 @@ def _edges(axis: Axis, values: np.ndarray) -> np.ndarray:
     return axis.from_unit(np.concatenate([[0.0], (unit[1:] + unit[:-1]) / 2, [1.0]]))
 
 
-def _slices(run: Run, columns: dict[str, np.ndarray], quantity: str) -> Figure:
+def _slices(run: RunDirectory, columns: dict[str, np.ndarray], quantity: str) -> Figure:
     """One panel per parameter: range and median over all other parameters, and the line through the worst theta."""
     problem, shape = run.problem, run.problem.candidates.shape
     figure, panels = canvas(len(columns), len(shape), 2.4, 2.5)

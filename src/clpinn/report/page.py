@@ -19,7 +19,7 @@ from clpinn.files import replacing
 from clpinn.formulation.references import Progress
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons
-from clpinn.report.reader import Run
+from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.trust import NOTE
 
 LARGEST_SVG = 300_000
@@ -48,7 +48,7 @@ HEADINGS = {
 }
 
 
-def write_page(runs: list[Run], path: Path, progress: Progress | None = None) -> None:
+def write_page(runs: list[RunDirectory], path: Path, progress: Progress | None = None) -> None:
     """Write the page of these runs, complete or not at all."""
     if not runs:
         raise ClpinnError("A report needs at least one run, but got none. Give the directory of a run.")
@@ -56,7 +56,7 @@ def write_page(runs: list[Run], path: Path, progress: Progress | None = None) ->
     replacing(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def page(runs: list[Run], progress: Progress | None = None) -> str:
+def page(runs: list[RunDirectory], progress: Progress | None = None) -> str:
     """The page as text."""
     for run in runs:
         run.metrics  # noqa: B018  a run that has not ended is an error before anything is drawn
@@ -84,7 +84,7 @@ def page(runs: list[Run], progress: Progress | None = None) -> str:
 # The table --------------------------------------------------------------------------------------------------
 
 
-def _problem(run: Run) -> str:
+def _problem(run: RunDirectory) -> str:
     """The problem: equation, parameters and coordinates."""
     description = run.config["description"]
     equation = "" if run.why_no_problem() else run.problem.equation or (type(run.problem).__doc__ or "").strip()
@@ -95,7 +95,7 @@ def _problem(run: Run) -> str:
     return f"<p><b>{escape(run.problem_name)}</b>: {'; '.join(lines)}</p>"
 
 
-def _summary(runs: list[Run]) -> str:
+def _summary(runs: list[RunDirectory]) -> str:
     heads = "".join(f"<th>{escape(_short(run, runs))}</th>" for run in runs)
     rows = [f"<tr><th></th>{heads}</tr>"]
     facts: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -128,11 +128,14 @@ def _summary(runs: list[Run]) -> str:
     return f'<h2>Summary</h2>\n<div class="wide"><table>{"".join(rows)}</table></div>{note}'
 
 
-def _published(runs: list[Run], output: str) -> list[str]:
+def _published(runs: list[RunDirectory], output: str) -> list[str]:
     """Rows with the paper's mean relative errors: those of the same method, and of the paper's best method."""
     same, best = [], []
     for run in runs:
-        table, method = protocol.REL_L2.get(run.metrics["problem"], {}), protocol.METHODS.get(run.metrics["method"], "")
+        table, method = (
+            protocol.REL_L2.get(run.metrics["problem"], {}),
+            protocol.PAPER_NAMES.get(run.metrics["method"], ""),
+        )
         same.append(f"{method} {_figure(table[method][output])}" if method in table else "–")
         top = protocol.best(run.metrics["problem"]) if table else ""
         best.append(f"{top} {_figure(table[top][output])}" if table else "–")
@@ -145,7 +148,7 @@ def _row(name: str, cells: list[str], best: int | None = None, kind: str = "") -
     return f"<tr{f' class={kind}' if kind else ''}><td>{escape(name)}</td>{marked}</tr>"
 
 
-def _best(runs: list[Run], values: list[float | None]) -> int | None:
+def _best(runs: list[RunDirectory], values: list[float | None]) -> int | None:
     """The number of the run with the smallest value, where several runs of one problem are compared."""
     known = [(value, i) for i, value in enumerate(values) if value is not None]
     return min(known)[1] if len(known) > 1 and len({run.problem_name for run in runs}) == 1 else None
@@ -155,7 +158,7 @@ def _figure(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.2e}"
 
 
-def _short(run: Run, runs: list[Run]) -> str:
+def _short(run: RunDirectory, runs: list[RunDirectory]) -> str:
     """The name of a run in a column or caption."""
     folder = run.folder.resolve().name
     return folder if [other.folder.resolve().name for other in runs].count(folder) == 1 else run.name
@@ -164,7 +167,7 @@ def _short(run: Run, runs: list[Run]) -> str:
 # Figures ----------------------------------------------------------------------------------------------------
 
 
-def _figures(runs: list[Run], progress: Progress | None) -> list[str]:
+def _figures(runs: list[RunDirectory], progress: Progress | None) -> list[str]:
     reasons_by_run = [reasons(run) for run in runs]
     total = sum(why_not[kind] is None for why_not in reasons_by_run for kind in KINDS)
     done, sections = 0, []
@@ -205,7 +208,7 @@ def _saved(figure: Figure, form: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _explorer(runs: list[Run]) -> str:
+def _explorer(runs: list[RunDirectory]) -> str:
     """The live explorer of a single run."""
     if len(runs) > 1 or runs[0].why_no_problem():
         return ""
@@ -218,7 +221,7 @@ def _explorer(runs: list[Run]) -> str:
 # How to repeat it -------------------------------------------------------------------------------------------
 
 
-def _repeat(run: Run, several: bool) -> str:
+def _repeat(run: RunDirectory, several: bool) -> str:
     """The command, the configuration and the versions."""
     config, problem = run.config, run.config["problem"]
     heading = f"How to repeat {escape(run.folder.resolve().name)}" if several else "How to repeat it"

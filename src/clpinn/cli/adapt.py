@@ -1,0 +1,91 @@
+"""`clpinn adapt`: heads for single thetas."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clpinn.cli.display import Display
+from clpinn.cli.options import GIVEN_PROBLEM, JSON, RUN, load_given_problem, parse_thetas, print_json
+from clpinn.cli.tables import print_heads
+from clpinn.errors import ClpinnError
+
+
+def adapt(
+    run: RUN,
+    theta: Annotated[
+        list[str] | None, typer.Argument(help="Parameter values: nu=0.0113, or several: nu=0.0113,0.02 rho=4.")
+    ] = None,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="Adapt to all candidate thetas that were not trained.")
+    ] = False,
+    most: Annotated[int | None, typer.Option(help="With --unseen: at most this many, drawn at random.")] = None,
+    way: Annotated[
+        str,
+        typer.Option(
+            help="What to train: head, or for a rival's network svd (p2inn), target (hyperpinn, metapinn), full."
+        ),
+    ] = "head",
+    optimizer: Annotated[
+        str, typer.Option(help="lm: Levenberg-Marquardt. adam: Adam with steps as in the paper.")
+    ] = "lm",
+    steps: Annotated[
+        int | None, typer.Option(help="Optimiser steps per fit. [default: at most 20 for lm, 500 for adam]")
+    ] = None,
+    together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer if memory is short.")] = 8,
+    seed: Annotated[int, typer.Option(help="Random seed for the heads' initial weights and all points.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="File for the surrogate. [default: RUN/adapted.clpinn]")] = None,
+    given_problem: GIVEN_PROBLEM = None,
+    as_json: JSON = False,
+) -> None:
+    """Improve a run's surrogate at single thetas: a small head per theta, used only where it is better.
+
+    The heads are fitted to the equations alone. If the problem has a reference, the true errors are shown as well.
+    """
+    from clpinn.runs.directory import RunDirectory
+    from clpinn.runs.evaluate import evaluate
+
+    directory = RunDirectory(run, load_given_problem(given_problem))
+    surrogate = directory.surrogate
+    problem = surrogate.problem
+    if unseen == bool(theta):
+        raise ClpinnError("Give thetas to adapt to, such as nu=0.0113, or --unseen for all that were not trained.")
+    thetas = surrogate.unseen(most, seed) if unseen else parse_thetas(problem.parameters, theta or [])
+    with Display(None, quiet=as_json) as display:
+        adapted = surrogate.adapt_many(
+            thetas,
+            seed,
+            lambda done, total: display.evaluation("heads", done, total),
+            way=way,  # pyright: ignore[reportArgumentType]
+            optimizer=optimizer,  # pyright: ignore[reportArgumentType]
+            steps=steps,
+            together=together,
+        )
+        errors = {}
+        if problem.reference is not None:
+            errors = {
+                when: evaluate(problem, model, thetas=thetas, progress=display.evaluation).outputs
+                for when, model in (("before", surrogate), ("after", adapted))
+            }
+    file = out or directory.adapted_file
+    adapted.save(file)
+    rows = _rows(adapted, errors)
+    if as_json:
+        print_json({"file": str(file), "thetas": rows})
+    else:
+        print_heads(rows, list(problem.parameters), list(problem.outputs) if errors else [], file)
+
+
+def _rows(adapted: Any, errors: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per head: theta, whether it is used and why, losses and errors before and after."""
+    heads = adapted.heads
+    rows = []
+    for i, theta in enumerate(heads.thetas):
+        row = dict(zip(adapted.problem.parameters, theta.tolist()))
+        row |= {"used": bool(heads.used[i]), "reason": heads.reason(i)}
+        row |= {name: float(getattr(heads, name)[i]) for name in ("loss_before", "loss_after")}
+        row |= {f"estimate_{when}": float(getattr(heads, f"error_{when}")[i]) for when in ("before", "after")}
+        for when, outputs in errors.items():
+            row[f"rel_l2_{when}"] = {name: float(error.rel_l2[i]) for name, error in outputs.items()}
+        rows.append(row)
+    return rows

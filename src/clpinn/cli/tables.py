@@ -1,0 +1,148 @@
+"""Results as tables on standard output. Each function takes the plain values that --json prints."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def print_line(text: str, soft_wrap: bool = False) -> None:
+    Console().print(Text(text), soft_wrap=soft_wrap)
+
+
+def print_problems(descriptions: dict[str, dict[str, Any]]) -> None:
+    table = Table(title="Problems", show_lines=True)
+    table.add_column("name", no_wrap=True, style="bold")
+    table.add_column("equation, parameter box, evaluation")
+    for name, description in descriptions.items():
+        grids = f"{_product(description['candidates'])} thetas on a {_product(description['evaluation_grid'])} grid"
+        lines = [
+            description["equation"],
+            _box_text(description["parameters"], ", "),
+            f"{grids}; reference: {description['reference'] or 'none'}",
+        ]
+        table.add_row(Text(name), Text("\n".join(lines)))
+    Console().print(table)
+    print_line("More about one of them: clpinn problems NAME. Your own: clpinn problems my_pde.py:MyProblem")
+
+
+def print_problem(name: str, description: dict[str, Any]) -> None:
+    rows = {
+        "equation": description["equation"] or "–",
+        "coordinates": _box_text(description["coordinates"]),
+        "parameters": _box_text(description["parameters"]) or "none",
+        "outputs": ", ".join(description["outputs"]),
+        "hard conditions": "yes" if description["hard_conditions"] else "no",
+        "points per task": ", ".join(f"{count} {key}" for key, count in description["points_per_task"].items()),
+        "candidate thetas": _product(description["candidates"]),
+        "evaluation grid": _product(description["evaluation_grid"]),
+        "reference": description["reference"] or "none: evaluation reports residuals only",
+    }
+    if description["reference_residual"] is not None:
+        residuals = ", ".join(
+            f"{key} {_number(value, '.1e')}" for key, value in description["reference_residual"].items()
+        )
+        rows["reference put into\nthe equation"] = f"largest residual: {residuals}"
+    if "plot" in description:
+        rows["picture"] = description["plot"]
+    table = Table(title=Text(name), show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for key, value in rows.items():
+        table.add_row(key, Text(value))
+    Console().print(table)
+
+
+def print_metrics(metrics: dict[str, Any], folder: Path) -> None:
+    """Errors of a run per output, its residual, and its outcome if `metrics` has one."""
+    screen = Console()
+    if metrics["has_reference"]:
+        screen.print(_errors_table(metrics))
+    else:
+        screen.print("The problem has no reference: residuals only.")
+    validation = metrics.get("validation")  # natural gradient only
+    validation_text = "" if validation is None else f", validation loss {_number(validation, '.1e')}"
+    screen.print(f"mean |residual| {_number(metrics['res_pde_macro'])}{validation_text}", highlight=False)
+    if "outcome" in metrics:
+        line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s"
+        if metrics["method"] != "free":
+            line += f"; {metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
+        screen.print(line, highlight=False)
+    print_line(f"run: {folder}")
+
+
+def _errors_table(metrics: dict[str, Any]) -> Table:
+    table = Table(title=Text(f"{metrics['problem']}, {metrics['method']}, seed {metrics['seed']}"))
+    for header in ("output", "macro rel. L2", "worst rel. L2", "worst at", "MSE", "largest"):
+        table.add_column(header, justify="left" if header in ("output", "worst at") else "right")
+    for name, errors in metrics["outputs"].items():
+        macro, worst, mse, largest = (
+            _number(errors[key]) for key in ("rel_l2_macro", "rel_l2_worst", "mse", "max_abs")
+        )
+        worst_at = ", ".join(f"{key} = {value:.4g}" for key, value in errors.get("worst_at", {}).items())
+        table.add_row(name, macro, worst, worst_at, mse, largest)
+    return table
+
+
+def print_heads(rows: list[dict[str, Any]], parameters: list[str], outputs: list[str], file: Path) -> None:
+    """Losses and errors at each theta before and after adaptation; `outputs` are those with a reference."""
+    used = sum(row["used"] for row in rows)
+    table = Table(title=Text(f"heads at {len(rows)} thetas, {used} of them used"))
+    for header in [
+        *parameters,
+        "physics loss",
+        "estimated error",
+        *(f"error of {name}" for name in outputs),
+        "answers",
+    ]:
+        table.add_column(header, justify="right")
+    for row in rows:
+        cells = [f"{row[name]:.6g}" for name in parameters]
+        cells += [_change(row[f"{key}_before"], row[f"{key}_after"], ".1e") for key in ("loss", "estimate")]
+        cells += [_change(row["rel_l2_before"][name], row["rel_l2_after"][name], ".2e") for name in outputs]
+        table.add_row(*cells, "head" if row["used"] else "base")
+    Console().print(table)
+    print_line(f"surrogate with heads: {file}")
+
+
+def print_prediction(title: str, prediction: dict[str, Any], trust: Any) -> None:
+    """Statistics of a field per output, its values if there are few, and how far it can be trusted."""
+    table = Table(title=Text(title))
+    for header in ("output", "lowest", "mean", "highest"):
+        table.add_column(header, justify="left" if header == "output" else "right")
+    for name, statistics in prediction["outputs"].items():
+        table.add_row(Text(name), *(_number(statistics[key], ".6g") for key in ("min", "mean", "max")))
+    Console().print(table)
+    if len(prediction["grid"]) < 2:
+        for name, values in prediction.get("values", {}).items():
+            row = " ".join(_number(value, ".10g") for value in (values if isinstance(values, list) else [values]))
+            print_line(f"{name} = {row}", soft_wrap=True)
+    if trust is not None:
+        print_line(str(trust))
+    if "file" in prediction:
+        print_line(f"field: {prediction['file']}")
+
+
+def _number(value: float | None, form: str = ".3e") -> str:
+    """A number as text; JSON's null stands for a number that is not finite."""
+    return "not finite" if value is None or not math.isfinite(value) else f"{value:{form}}"
+
+
+def _change(before: float | None, after: float | None, form: str) -> str:
+    return f"{_number(before, form)} → {_number(after, form)}"
+
+
+def _interval(axis: dict[str, Any]) -> str:
+    scale = "" if axis["scale"] == "linear" else f" {axis['scale']}"
+    return f"[{axis['low']:g}, {axis['high']:g}]{scale}"
+
+
+def _box_text(axes: dict[str, Any], separator: str = "\n") -> str:
+    return separator.join(f"{name} ∈ {_interval(axis)}" for name, axis in axes.items())
+
+
+def _product(shape: list[int]) -> str:
+    return "×".join(map(str, shape)) or "1"

@@ -1,0 +1,330 @@
+"""The directory of a run: the one place that knows its files, and writes and reads them.
+
+config.json      everything needed to repeat the run, with versions
+history.jsonl    losses by name, validation loss and set sizes, along the run
+events.jsonl     each event: thetas queried, scores, newcomer, moves, weights
+metrics.json     the outcome: errors, queries, wall time by activity, forgetting, coverage
+errors.csv       errors per theta
+model.clpinn     the surrogate, in one file
+adapted.clpinn   the surrogate with heads, written by `clpinn adapt`
+checkpoint/      what is needed to resume
+tasks/           Meta-PINN only: one run directory per task
+"""
+
+import csv
+import fcntl
+import json
+import math
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from clpinn.errors import ClpinnError, RunError
+from clpinn.files import write_text
+from clpinn.formulation.problem import Problem, describe
+from clpinn.problems import BENCHMARKS, load_problem
+from clpinn.surrogate.surrogate import Surrogate, load
+from clpinn.training import checkpoint
+from clpinn.training.settings import Settings, from_dict, to_dict
+from clpinn.training.state import State
+from clpinn.training.trainer import Trainer
+
+CONFIG, METRICS, HISTORY, EVENTS = "config.json", "metrics.json", "history.jsonl", "events.jsonl"
+ERRORS, MODEL, ADAPTED = "errors.csv", "model.clpinn", "adapted.clpinn"
+CHECKPOINT, TASKS, LOCK = "checkpoint", "tasks", ".lock"
+LIBRARIES = ("clpinn", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
+"""Libraries whose versions config.json records."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A run as its newest usable checkpoint has it."""
+
+    state: State
+    elapsed: float
+    """Wall seconds of the run until then."""
+    seconds: dict[str, float]
+    """The same by activity."""
+    damaged: list[str]
+    """One message for each newer checkpoint that could not be used."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A run directory. Files are read when first asked for, and what is written is known without reading it back."""
+
+    folder: Path
+    given_problem: Problem | None = None
+    """The run's problem, where it cannot be found from config.json."""
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def started(self) -> bool:
+        return self._path(CONFIG).exists()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has metrics; a run that was stopped has them, too."""
+        return self._path(METRICS).exists()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in the directory, or no directory."""
+        return not self.folder.exists() or not any(self.folder.iterdir())
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return read_config(self.folder)
+
+    @property
+    def settings(self) -> Settings:
+        return from_dict(self.config["settings"])
+
+    def settings_to_resume(self, resume: bool) -> Settings | None:
+        """The settings of the run that goes on; None if a new run starts, with or without `resume`."""
+        return self.settings if resume and self.started else None
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        if not self.ended:
+            self.config  # noqa: B018  raises the better error where this is no run at all
+            raise self._not_ended()
+        return json.loads(self._path(METRICS).read_text())
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        return self._rows(HISTORY)
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """Events that moved a task, or could have."""
+        return [event for event in self._rows(EVENTS) if event["newcomer"] is not None]
+
+    @cached_property
+    def errors(self) -> dict[str, np.ndarray]:
+        """Columns of errors.csv by name."""
+        with self._path(ERRORS).open() as file:
+            rows = list(csv.DictReader(file))
+        return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem that was given, or that config.json names."""
+        if self.given_problem is not None:
+            return self.given_problem
+        name, description = self.config["problem"], self.config["description"]
+        if name is None:
+            for kind in BENCHMARKS.values():
+                if kind.__name__ == description["class"]:
+                    problem = kind(**description["options"])
+                    if describe(problem) == description:
+                        return problem
+            raise RunError(
+                f"The run in {self.folder} was started from Python with a problem of its own, {description['class']}. "
+                f"Pass that problem, or at the command line --problem my_pde.py:{description['class']}."
+            )
+        file = name if name.endswith(".py") else name.rpartition(":")[0]
+        original = Path(self.config.get("started_in", "")) / file
+        if file and not Path(file).is_file() and original.is_file():
+            name = f"{original}{name[len(file) :]}"
+        return load_problem(name, paper=self.settings.optimizer == "adam-lbfgs")
+
+    @cached_property
+    def surrogate(self) -> Surrogate:
+        """The surrogate of a run that has ended."""
+        problem = self.problem
+        if not self._path(MODEL).exists():
+            raise self._not_ended()
+        return load(self._path(MODEL), problem)
+
+    @property
+    def adapted_file(self) -> Path:
+        """Where `clpinn adapt` puts the surrogate with heads."""
+        return self._path(ADAPTED)
+
+    @cached_property
+    def adapted(self) -> Surrogate | None:
+        """The surrogate with heads, if `clpinn adapt` has written one."""
+        return load(self.adapted_file, self.problem) if self.adapted_file.is_file() else None
+
+    @property
+    def network(self) -> Any:
+        """The network of a run, ended or not, as its last checkpoint has it."""
+        problem, settings = self.problem, self.settings
+        with jax.enable_x64(settings.precision == "double"):
+            start = Trainer(problem, settings).init()
+            loaded = checkpoint.load(self._path(CHECKPOINT), start.tree())
+            if loaded is None and self._path(MODEL).exists():  # Meta-PINN has no checkpoint of its own
+                return self.surrogate.network
+            if loaded is None:
+                raise RunError(
+                    f"The run in {self.folder} has no checkpoint yet. Train it first, or wait for the first one."
+                )
+            return jax.tree.map(jax.numpy.asarray, loaded.tree["network"])
+
+    @property
+    def problem_label(self) -> str:
+        """The problem's name at the command line, or the name of its class."""
+        return self.config["problem"] or self.config["description"]["class"]
+
+    @property
+    def problem_name(self) -> str:
+        """The problem's name without its file."""
+        return str(self.metrics["problem"]).rpartition(":")[2]
+
+    @property
+    def name(self) -> str:
+        """The title of its figures: problem, method, seed."""
+        return f"{self.problem_name}, {self.metrics['method']}, seed {self.metrics['seed']}"
+
+    def why_no_problem(self) -> str | None:
+        """Why the problem or the surrogate cannot be loaded; None if they can."""
+        try:
+            self.surrogate  # noqa: B018
+        except (ClpinnError, OSError) as error:
+            return str(error)
+        return None
+
+    def task(self, index: int) -> "RunDirectory":
+        """The directory of one task of a Meta-PINN."""
+        return RunDirectory(self._path(TASKS) / f"{index:03d}", self.given_problem)
+
+    # Writing -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the directory, and keep other processes out of it. The lock ends with the process."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._path(LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"Another process is working in {self.folder}. Wait for it, or choose another directory."
+                ) from None
+            yield
+
+    def write_config(self, problem: Problem, settings: Settings, name: str | None) -> None:
+        """Record the start of a run. `name` is the problem's name at the command line."""
+        self._write_config(
+            {
+                "problem": name,
+                "started_in": str(Path.cwd()),
+                "description": describe(problem),
+                "settings": to_dict(settings),
+                "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
+                "devices": [str(device) for device in jax.devices()],
+            }
+        )
+
+    def write_settings(self, settings: Settings) -> None:
+        """Put other settings into config.json."""
+        self._write_config(self.config | {"settings": to_dict(settings)})
+
+    def _write_config(self, config: dict[str, Any]) -> None:
+        self.__dict__["config"] = config
+        write_text(self._path(CONFIG), json.dumps(config, indent=2))
+
+    def append_history(self, row: dict[str, Any]) -> None:
+        self._append(HISTORY, row)
+        self.__dict__.pop("history", None)
+
+    def append_event(self, record: dict[str, Any]) -> None:
+        self._append(EVENTS, record)
+        self.__dict__.pop("events", None)
+
+    def cut_logs(self, step: int) -> None:
+        """Drop log rows after a step, and a row that was written in part: the run will write them again."""
+        for name in (HISTORY, EVENTS):
+            path = self._path(name)
+            if not path.exists():
+                continue
+            kept = []
+            for line in path.read_text().splitlines():
+                try:
+                    if json.loads(line)["step"] <= step:
+                        kept.append(line + "\n")
+                except (json.JSONDecodeError, KeyError):
+                    break
+            write_text(path, "".join(kept))
+
+    def save_checkpoint(self, state: State, elapsed: float, seconds: dict[str, float]) -> None:
+        description = state.counters() | {"elapsed": elapsed, "seconds": seconds}
+        checkpoint.save(self._path(CHECKPOINT), state.step, state.tree(), description)
+
+    def restored(self, start: State) -> Restored | None:
+        """The run at its newest usable checkpoint, or None without one. `start` has the run's structure."""
+        loaded = checkpoint.load(self._path(CHECKPOINT), start.tree())
+        if loaded is None:
+            return None
+        counters = {name: loaded.description[name] for name in start.counters()}
+        state = replace(start, **jax.tree.map(_on_device_like, start.tree(), loaded.tree), **counters)
+        return Restored(state, loaded.description["elapsed"], loaded.description["seconds"], loaded.damaged)
+
+    def write_result(self, surrogate: Surrogate, metrics: dict[str, Any], errors: list[dict[str, float]]) -> None:
+        """Write the result of a run: `errors` has one row per theta. The metrics come last, so they mark the end."""
+        with self._path(ERRORS).open("w", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=list(errors[0]))
+            writer.writeheader()
+            writer.writerows(errors)
+        surrogate.save(self._path(MODEL))
+        write_text(self._path(METRICS), json.dumps(metrics, indent=2))
+        for name in ("errors", "surrogate", "metrics"):
+            self.__dict__.pop(name, None)
+
+    # Helpers -----------------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        path = self._path(name)
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        with self._path(name).open("a") as file:
+            file.write(json.dumps(plain(row)) + "\n")
+
+    def _not_ended(self) -> RunError:
+        return RunError(f"The run in {self.folder} has not ended yet. Let it end, or resume it: --resume.")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A run's config.json, given its directory or the file itself."""
+    file = path if path.is_file() else path / CONFIG
+    if not file.is_file():
+        raise RunError(f"{path} is not a run: it has no {CONFIG}. Give the directory of a run.")
+    try:
+        return json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise RunError(f"{file} is damaged ({error}). Restore it, or train again.") from None
+
+
+def load_network(folder: Path | str, problem: Problem | None = None) -> Any:
+    """The network of a run, ended or not, as its last checkpoint has it."""
+    return RunDirectory(Path(folder), problem).network
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it; numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+def _on_device_like(array_before: Any, array: np.ndarray) -> Any:
+    """A loaded array on the device if the run keeps it there, otherwise on the host."""
+    return jax.numpy.asarray(array) if isinstance(array_before, jax.Array) else array

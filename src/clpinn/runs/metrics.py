@@ -1,0 +1,87 @@
+"""What metrics.json says of a run."""
+
+from typing import Any
+
+import numpy as np
+
+from clpinn.errors import Outcome
+from clpinn.formulation.domain import Points
+from clpinn.formulation.thetas import coverage_hole
+from clpinn.runs.directory import RunDirectory, plain
+from clpinn.runs.evaluate import Metrics, evaluate
+from clpinn.training.settings import Settings
+from clpinn.training.state import State
+from clpinn.training.trainer import Trainer
+
+
+def evaluation_thetas(settings: Settings) -> Points | None:
+    """The thetas that a run is evaluated at; None for all candidates. A standard PINN knows its own theta only."""
+    return np.array(settings.tasks.fixed) if settings.network.kind == "standard" else None
+
+
+def run_metrics(
+    trainer: Trainer, state: State, outcome: Outcome, errors: Metrics, elapsed: float, directory: RunDirectory
+) -> dict[str, Any]:
+    """The content of metrics.json. `elapsed` is in wall seconds."""
+    problem, settings = trainer.problem, trainer.settings
+    natural = settings.optimizer == "natural"
+    summary = errors.summary()
+    seconds = trainer.timing.seconds
+    thetas = state.pool.thetas
+    metrics = {
+        "problem": directory.problem_label,
+        "method": settings.method,
+        "optimizer": settings.optimizer,
+        "seed": settings.seed,
+        "outcome": outcome.value,
+        "steps": state.step,
+        "lbfgs_steps": 0 if natural or state.stage == "adam" else state.stage_step,
+        "lbfgs_evaluations": state.evaluations,
+        "recoveries": state.recoveries,
+        "wall_seconds": elapsed,
+        "search_seconds": seconds.get("selection", 0.0) + seconds.get("queries", 0.0),
+        "seconds": seconds,
+        "queries": state.queries,
+        "active": len(state.pool.active),
+        "replay": len(state.pool.replay),
+        "res_pde_macro": summary["res_pde_macro"],
+        "outputs": summary["outputs"],
+        "has_reference": problem.reference is not None,
+        "forgetting": _forgetting(trainer, state, directory),
+        "coverage_hole": coverage_hole(problem.candidates.points, thetas, trainer.box) if len(thetas) else None,
+        "validation": state.validation if natural else None,
+    }
+    return plain(metrics)
+
+
+def displaced_thetas(event: dict[str, Any]) -> list[list[float]]:
+    """The thetas that left the active set in an event, in the order of their logged errors."""
+    moves = (event["moved_to_replay"], event["moved_dropped"])
+    return [theta for theta in moves if theta is not None]
+
+
+def _forgetting(trainer: Trainer, state: State, directory: RunDirectory) -> list[dict[str, Any]]:
+    """Loss (and relative L2) of every displaced task when it was last displaced, and now."""
+    problem = trainer.problem
+    last = {tuple(row[:-2].tolist()): (row[-2], int(row[-1])) for row in state.displaced}
+    if not last:
+        return []
+    errors_then: dict[tuple[float, ...], dict[str, float]] = {}
+    for event in directory.events:
+        by_output = event.get("displaced_rel_l2", {})
+        for i, theta in enumerate(displaced_thetas(event)):
+            errors_then[tuple(theta)] = {name: values[i] for name, values in by_output.items()}
+    thetas = np.array(list(last))
+    losses = trainer.task_losses(state, thetas)
+    outputs = evaluate(problem, state.network, thetas=thetas).outputs
+    return [
+        {
+            "theta": dict(zip(problem.parameters, theta)),
+            "step": step,
+            "loss_then": loss_then,
+            "loss_now": losses[i],
+            "rel_l2_then": errors_then.get(theta, {}),
+            "rel_l2_now": {name: errors.rel_l2[i] for name, errors in outputs.items()},
+        }
+        for i, (theta, (loss_then, step)) in enumerate(last.items())
+    ]
