@@ -1,18 +1,22 @@
 """The live explorer in a headless Chromium: what the page shows is what JAX computes."""
 
+from dataclasses import replace
+from importlib.resources import files
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_report import short_run
 
 import clpinn as cl
 from clpinn.formulation.geometry import placed
 from clpinn.networks.make import make
 from clpinn.problems import load_problem
-from clpinn.report.explorer import explorer_html, explorer_page
+from clpinn.report.explorer import SCRIPTS, explorer_html, explorer_page
+from clpinn.report.figures import KINDS as FIGURES
 from clpinn.report.page import page as report
 from clpinn.runs.directory import RunDirectory
-from clpinn.training.settings import override
 
 
 class Solid(cl.Problem):
@@ -41,11 +45,12 @@ class Line(cl.Problem):
         return {"u": np.sin(5 * x)}
 
 
-def surrogate_of(problem: cl.Problem, **record) -> cl.Surrogate:
-    """A random network of the natural preset."""
-    size = cl.natural(problem).network
+def surrogate_of(problem: cl.Problem, full_size: bool = False, **record) -> cl.Surrogate:
+    """A random network of the natural preset's kind, small or of its size."""
+    preset = cl.natural(problem).network
+    width, depth = (preset.width, preset.depth) if full_size else (6, 2)
     with jax.enable_x64(True):
-        network = make(problem, size, jax.random.key(0), jnp.float64)
+        network = make(problem, replace(preset, width=width, depth=depth), jax.random.key(0), jnp.float64)
     return cl.Surrogate(problem, network, record=record)
 
 
@@ -102,7 +107,7 @@ EXAMPLES = [f"examples/{name}.py" for name in ("heat", "channel")]
 @pytest.mark.parametrize("name", [*cl.problems.BENCHMARKS, *EXAMPLES])
 def test_what_is_shown_is_what_jax_computes(name, opened, record_property):
     problem = load_problem(name)
-    surrogate = surrogate_of(problem)
+    surrogate = surrogate_of(problem, full_size=True)
     page = opened(surrogate, references=problem.reference_version is None)
     sliders = page.locator("input[type=range]")
     assert sliders.count() == len(problem.parameters) + ("t" in problem.coordinates.names)
@@ -205,11 +210,12 @@ def test_a_line_and_texts_that_stay_texts(opened):
 
 def test_every_control_has_a_name(opened):
     page = opened(surrogate_of(Solid()))
-    unnamed = page.evaluate(
-        "[...document.querySelectorAll('input, select, canvas:not([hidden] *), button')].filter((e) =>"
-        "!(e.labels?.length || e.getAttribute('aria-label') || e.textContent)).length"
+    named = page.evaluate(
+        "[...document.querySelectorAll('input, select, canvas:not([hidden] *), button')].map((e) =>"
+        "Boolean(e.labels?.length || e.getAttribute('aria-label') || e.textContent))"
     )
-    assert unnamed == 0
+    # Three sliders with numbers, the choice of an output, the button, the held range, the field and two cuts.
+    assert named == [True] * (6 + 1 + 1 + 1 + 3)
 
 
 def test_two_sections_fit_one_page(chromium, tmp_path):
@@ -226,17 +232,22 @@ def test_two_sections_fit_one_page(chromium, tmp_path):
     page.close()
 
 
+def test_every_script_is_in_the_page():
+    folder = files("clpinn.report") / "explorer"
+    assert sorted(f"{name}.js" for name in SCRIPTS) == sorted(
+        p.name for p in folder.iterdir() if p.name.endswith(".js")
+    )
+
+
 def test_a_page_stays_small():
-    assert len(explorer_page(surrogate_of(cl.problems.Kovasznay()))) < 2e6
+    assert len(explorer_page(surrogate_of(cl.problems.Kovasznay(), full_size=True))) < 2e6
 
 
-def test_a_report_holds_the_explorer_of_its_run(opened, tmp_path):
+def test_a_report_holds_the_explorer_of_its_run(opened, tmp_path, monkeypatch):
     """The page that `clpinn report` writes, under its content security policy."""
-    problem = load_problem("examples/heat.py")
-    options = ["network.width=6", "network.depth=2", "natural.rows=64", "steps=3"]
-    chosen = override(cl.natural(problem), options)
-    surrogate = cl.run(problem, chosen, tmp_path / "run", name="examples/heat.py").surrogate
+    surrogate = short_run(tmp_path / "run")
+    monkeypatch.setattr("clpinn.report.page.KINDS", {kind: FIGURES[kind] for kind in ("errors", "tasks", "losses")})
     page = opened(surrogate, text=report([RunDirectory(tmp_path / "run")]))
     settled(page, lambda: page.locator("input[type=range]").first.fill("700"))
     assert_shown_is_computed(page, surrogate)
-    assert page.locator("h2", has_text="How to repeat it").count() == 1 and page.locator("figure img").count() >= 3
+    assert page.locator("h2", has_text="How to repeat it").count() == 1 and page.locator("figure img").count() == 3

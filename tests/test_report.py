@@ -102,8 +102,8 @@ def test_the_reference_of_every_shape_is_drawn(problem, tmp_path, monkeypatch):
 
 
 def test_the_ending_says_the_format(tmp_path):
-    for name, magic in (("picture.pdf", b"%PDF"), ("picture.svg", b"<?xml")):
-        plot_reference(Solid(), tmp_path / name)
+    for problem, name, magic in ((Channel(), "picture.pdf", b"%PDF"), (Line(), "picture.svg", b"<?xml")):
+        plot_reference(problem, tmp_path / name)
         content = (tmp_path / name).read_bytes()
         assert content.startswith(magic) and len(content) > 5000
 
@@ -262,12 +262,17 @@ def test_drawing_leaves_matplotlib_as_it_was():
 # The page and the commands -----------------------------------------------------------------------------------
 
 
+def short_run(out: Path) -> cl.Surrogate:
+    """Train for 20 steps with task selection; gives the surrogate."""
+    size = ["network.width=6", "network.depth=2", "natural.rows=64", "steps=20", "tasks.interval=10", "tasks.active=4"]
+    return cl.run(Decay(), override(cl.natural(Decay(), "acr"), size), out, name="tests/small.py:Decay").surrogate
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A short run of the paper's kind, with events."""
+    """The directory of a short run; its name has a character to escape."""
     out = tmp_path_factory.mktemp("runs") / "a<b"
-    size = ["network.width=6", "network.depth=2", "natural.rows=64", "steps=20", "tasks.interval=10", "tasks.active=4"]
-    cl.run(Decay(), override(cl.natural(Decay(), "acr"), size), out, name="tests/small.py:Decay")
+    short_run(out)
     return out
 
 
@@ -353,10 +358,11 @@ def test_the_commands(folder, tmp_path, monkeypatch):
     about = json.loads(told.stdout)
     assert about["grid"] == {"t": 5} and len(about["values"]["u"]) == 5 and about["trust"]["norm"] > 0
     assert "warning: k is 3, outside its box" in told.stderr
-    surrogate = cl.load(folder / "model.clpinn", Decay())
     with xarray.open_dataset(field) as found:
         assert float(found["k"]) == 3 and found["u"].values.tolist() == about["values"]["u"]
-    assert np.isfinite(surrogate(x=0.5, t=0.5, k=1.0)["u"])
+    inside = json.loads(clpinn("predict", run, "k=1", "x=0.5", "--points", "5", "--json").stdout)
+    exact = cl.load(folder / "model.clpinn", Decay())(x=0.5, t=np.linspace(0, 1, 5), k=1.0)["u"]
+    np.testing.assert_allclose(inside["values"]["u"], exact, rtol=1e-12)
     with pytest.raises(cl.DomainError, match="k is missing"):
         clpinn("predict", run)
     clpinn("export", run, str(tmp_path / "decay.mlir"))
