@@ -14,6 +14,7 @@ FLOW: dict[str, list[str]] = {
     "errors": [],
     "files": [],
     "machine": [],
+    "programs": [],
     "protocol": [],
     "calculus": ["jets", "names", "linearity"],
     "formulation": [

@@ -63,3 +63,13 @@ def is_intact(path: Path) -> bool:
             digest.update(block)
             remaining -= len(block)
         return digest.digest() == file.read()
+
+
+def cache_folder() -> Path:
+    """The folder for files that can be made again. The environment variable CLPINN_CACHE overrides the user's own."""
+    override = os.environ.get("CLPINN_CACHE")
+    if override:
+        return Path(override)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("clpinn")

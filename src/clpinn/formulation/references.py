@@ -8,7 +8,6 @@ the same time do the work twice at worst.
 import hashlib
 import inspect
 import io
-import os
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,10 +17,9 @@ from pathlib import Path
 import jax
 import numpy as np
 from jaxtyping import Float
-from platformdirs import user_cache_path
 
 from clpinn.errors import CacheError
-from clpinn.files import is_intact, write_checked
+from clpinn.files import cache_folder, is_intact, write_checked
 from clpinn.formulation.domain import Box, Grid, Points
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.pointwise import reference_values
@@ -80,13 +78,7 @@ def kept_table(problem: Problem) -> Float[np.ndarray, "thetas outputs points"] |
 
 
 def _path(problem: Problem) -> Path:
-    return cache_folder() / f"{_name(problem)}.npy"
-
-
-def cache_folder() -> Path:
-    """The folder of the kept references."""
-    override = os.environ.get("CLPINN_CACHE")
-    return (Path(override) if override else user_cache_path("clpinn")) / "references"
+    return cache_folder() / "references" / f"{_name(problem)}.npy"
 
 
 def _name(problem: Problem) -> str:

@@ -18,6 +18,7 @@ from clpinn.formulation.problem import Problem, describe
 from clpinn.formulation.references import reference_at
 from clpinn.formulation.validation import user_error, validate
 from clpinn.presets import natural
+from clpinn.programs import kept_programs
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.metapinn import train_metapinn
 from clpinn.runs.session import Observer, Result, Session, may_reopen
@@ -106,9 +107,10 @@ def _run(
             "--resume."
         )
     _check_reference(problem)
-    with jax.enable_x64(settings.precision == "double"):
+    with jax.enable_x64(settings.precision == "double"), kept_programs():
         trainer = Trainer(problem, settings)
-        state = trainer.init(start)  # settings that make no sense fail here, before anything is written
+        observer.message("Compiling, which takes less time for a problem that was compiled before.")
+        state = trainer.init(start, compile=True)  # settings that make no sense fail here, before anything is written
         signals = nullcontext(stop_requested) if stop_requested is not None else _stop_signals()
         with directory.locked(), signals as stop_requested:
             if stored is not None:  # the bounds may be new

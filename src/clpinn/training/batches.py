@@ -58,6 +58,10 @@ class Batches:
         """Rows of a batch."""
         self.time = time_direction(self.terms.problem)
 
+    def candidate_points(self, growth: int = 1) -> dict[str, int]:
+        """Candidates of a batch by term."""
+        return {name: CANDIDATES * growth * count for name, count in self.points.items()}
+
     def uniform(
         self,
         key: Array,
@@ -105,8 +109,7 @@ class Batches:
         """
         draw_key, choice_key = jax.random.split(key)
         points = {name: growth * count for name, count in self.points.items()}
-        many = {name: CANDIDATES * count for name, count in points.items()}
-        candidates = self.uniform(draw_key, many, sizes, tasks, EDGE_SHARE)
+        candidates = self.uniform(draw_key, self.candidate_points(growth), sizes, tasks, EDGE_SHARE)
         residuals = self.rows.residuals(network, candidates)
         causal = causal_weights(self.time, np.asarray(candidates["interior"].x), residuals["interior"], causality)
         batch = {}

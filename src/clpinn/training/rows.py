@@ -4,7 +4,7 @@ A row is one residual at one point with one theta, multiplied by its weight.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
 from clpinn.machine import on_all_cores
+from clpinn.programs import Program
 from clpinn.training.residuals import Terms
 
 BALANCE_RANGE = 1e-12
@@ -54,9 +55,9 @@ class Rows:
         self.terms, self.dtype = terms, dtype
         self._mesh = Mesh(np.array(jax.devices()), ("rows",))
         by_row, replicated = PartitionSpec("rows"), PartitionSpec()
-        self._residuals = jax.jit(self._sharded(self._weighted, by_row))
-        self._squares = jax.jit(self._sharded(self._sums_of_squares, replicated))
-        self._jacobians = jax.jit(self._sharded(self._differentiated, (by_row, by_row, replicated)))
+        self._residuals = Program(self._sharded(self._weighted, by_row))
+        self._squares = Program(self._sharded(self._sums_of_squares, replicated))
+        self._jacobians = Program(self._sharded(self._differentiated, (by_row, by_row, replicated)))
 
     def _sharded(self, function: Callable, out: Any) -> Callable:
         """The function on every device, each with its share of the points."""
@@ -69,6 +70,33 @@ class Rows:
         share = max(1, math.ceil(points / devices))
         chunk = _chunk(share)
         return devices * chunk * math.ceil(share / chunk)
+
+    def compilations(
+        self, network: Any, drawn: Mapping[str, int], evaluated: Sequence[Mapping[str, int]]
+    ) -> list[Callable[[], None]]:
+        """What compiles the programs for batches of some sizes, points by term; the longest first.
+
+        Batches that are `drawn` are differentiated, of those that are `evaluated` the residuals are computed.
+        """
+        batch = self._batch_shape(drawn)
+        residuals = [partial(self._residuals.compile, network, self._batch_shape(points)) for points in evaluated]
+        squares = partial(self._squares.compile, network, batch)
+        return [partial(self._jacobians.compile, network, batch), *residuals, squares]
+
+    def _batch_shape(self, points: Mapping[str, int]) -> dict[str, Batch]:
+        """A batch with shapes in place of arrays."""
+        problem = self.terms.problem
+
+        def shape(count: int, columns: int) -> Any:
+            return jax.ShapeDtypeStruct((count, columns), self.dtype)
+
+        batch = {}
+        for name, count in points.items():
+            measured = self.terms.measured.get(name)
+            columns = len(problem.coordinates) if measured is None else measured.shape[1]
+            residuals = len(self.terms.residual_names[name])
+            batch[name] = Batch(shape(count, columns), shape(count, len(problem.parameters)), shape(count, residuals))
+        return batch
 
     # On the host ---------------------------------------------------------------------------------------------------
 

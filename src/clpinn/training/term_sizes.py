@@ -6,6 +6,7 @@ residual of 1e-3 means that the terms of an equation cancel to a thousandth.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from jaxtyping import Array, Bool, Float
 from clpinn.formulation.domain import Box, Points
 from clpinn.formulation.pointwise import residual_sizes, values
 from clpinn.formulation.problem import Condition, Data
+from clpinn.programs import Program
 from clpinn.training.causality import PointWeights, equal_weights
 from clpinn.training.residuals import Terms
 
@@ -51,7 +53,20 @@ class SizeMeter:
 
     def __init__(self, terms: Terms, dtype: Any):
         self.terms, self.dtype = terms, dtype
-        self._sizes = {name: jax.jit(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in _size_functions(terms).items()}
+        self._sizes = {name: Program(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in _size_functions(terms).items()}
+
+    def compilations(self, network: Any) -> list[Callable[[], None]]:
+        """What compiles the programs for a measurement over the box."""
+        problem = self.terms.problem
+        columns = len(problem.coordinates), len(problem.parameters)
+        points = self._theta_count() * POINTS_PER_THETA
+        x, theta = (jax.ShapeDtypeStruct((points, count), self.dtype) for count in columns)
+        return [partial(program.compile, network, x, theta) for program in self._sizes.values()]
+
+    def _theta_count(self) -> int:
+        """Thetas of a measurement over the box: at least twice as many as the polynomial has coefficients."""
+        box = self.terms.problem.parameters
+        return max(THETAS, 2 * _polynomial_features(box, box.corners()).shape[1])
 
     def ones(self) -> dict[str, TermSize]:
         """Sizes of one, before anything was measured."""
@@ -79,7 +94,7 @@ class SizeMeter:
         before = before or self.ones()
         theta_key, point_key = jax.random.split(key)
         box = self.terms.problem.parameters
-        count = max(THETAS, 2 * len(next(iter(before.values())).coefficients))
+        count = self._theta_count()
         thetas, points = box.sample(count, theta_key, "uniform"), count * POINTS_PER_THETA
         if theta is not None:
             thetas, points = np.asarray(theta, float)[None], POINTS_AT_ONE_THETA

@@ -6,8 +6,10 @@ trainer knows neither optimisers nor files: it gets callbacks, and a `State` is 
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from clpinn.errors import Outcome
 from clpinn.formulation.domain import Box, Points
 from clpinn.formulation.problem import Problem
 from clpinn.networks.make import make
+from clpinn.programs import compiling
 from clpinn.training.events import Events
 from clpinn.training.settings import Settings
 from clpinn.training.stages import Stage
@@ -55,10 +58,17 @@ class Trainer:
         """The box on whose scale tasks are spread and their distances measured."""
         return self.events.box
 
-    def init(self, network: Any = None) -> State:
-        """The state before the first step, of a given network or a fresh one."""
-        network = network or make(self.problem, self.settings.network, self._network_key, self.dtype)
+    def init(self, network: Any = None, compile: bool = False) -> State:
+        """The state before the first step, of a given network or a fresh one.
+
+        With `compile` the programs of the first stage are compiled on the way.
+        """
         pool = self.events.first_pool()
+        fresh = partial(make, self.problem, self.settings.network, self._network_key, self.dtype)
+        shapes = network or eqx.filter_eval_shape(fresh)
+        first = next(iter(self.stages.values()))
+        with self.timing.measure("compilation"), compiling(first.compilations(shapes) if compile else []):
+            network = network or fresh()
         return State(
             network=network,
             pool=pool,

@@ -28,6 +28,10 @@ class Stage(ABC):
     def init(self, network: Any) -> Any:
         """The optimiser's state at the start of a run: what `State` holds under this stage's name."""
 
+    def compilations(self, network: Any) -> list[Callable[[], None]]:
+        """What compiles the programs of a step, for a network or its shapes, so that no step waits for it."""
+        return []
+
     def enter(self, state: State) -> State:
         """The state before the first step of the run."""
         return state

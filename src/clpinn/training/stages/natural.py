@@ -5,7 +5,7 @@ and ends runs without bounds. A run that has learnt nothing after 100 steps star
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -65,6 +65,14 @@ class NaturalStage(Stage):
 
     def init(self, network: Any) -> Any:
         return self._optimizer.init(network), self._meter.ones()
+
+    def compilations(self, network: Any) -> list[Callable[[], None]]:
+        batches = self._batches
+        evaluated = [batches.candidate_points(), self._validation_points()]
+        return [
+            *self._rows.compilations(network, batches.points, evaluated),
+            *self._meter.compilations(network),
+        ]
 
     def enter(self, state: State) -> State:
         if math.isfinite(state.validation):  # the run goes on
@@ -149,9 +157,12 @@ class NaturalStage(Stage):
         self, network: Any, sizes: Mapping[str, TermSize]
     ) -> tuple[dict[str, Batch], dict[str, Float[np.ndarray, "points residuals"]]]:
         """Points over the whole box, the same throughout a run, and the scaled residuals there."""
-        points = dict.fromkeys(self._batches.points, self._rows.even(VALIDATION_POINTS))
-        batch = self._batches.uniform(self._keys["validation"], points, sizes, self._validation_tasks)
+        points, key = self._validation_points(), self._keys["validation"]
+        batch = self._batches.uniform(key, points, sizes, self._validation_tasks)
         return batch, self._rows.residuals(network, batch)
+
+    def _validation_points(self) -> dict[str, int]:
+        return dict.fromkeys(self._batches.points, self._rows.even(VALIDATION_POINTS))
 
     def _amplified(self, state: State) -> State:
         """The state before its first step, with outputs as large as the equations ask for."""
