@@ -1,6 +1,8 @@
+import ast
 import resource
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -156,12 +158,12 @@ def test_conditions_of_an_example_hold_for_its_reference():
                 assert np.max(np.abs(residual)) <= 1e-12 * np.max(sum(size[name].values()))
 
 
-def test_examples_are_short():
-    from pathlib import Path
-
-    for name in ("heat", "kuramoto_sivashinsky"):
-        lines = Path(f"examples/{name}.py").read_text().split("class ")[1].splitlines()
-        assert len([line for line in lines if line.strip()]) <= 25
+@pytest.mark.parametrize("name", ["heat", "kuramoto_sivashinsky"])
+def test_examples_are_short(name):
+    text = Path(f"examples/{name}.py").read_text()
+    (problem,) = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    lines = [line for line in ast.get_source_segment(text, problem).splitlines() if line.strip()]
+    assert 10 < len(lines) <= 25
 
 
 def test_a_wrong_equation_is_noticed():

@@ -17,6 +17,7 @@ from clpinn.runs.run import run
 from clpinn.runs.session import Observer
 from clpinn.training.pool_loss import Loss
 from clpinn.training.rows import Rows
+from clpinn.training.settings import override
 from clpinn.training.trainer import RECOVERIES
 
 
@@ -114,8 +115,11 @@ def test_settings_that_contradict_the_optimiser(tmp_path, settings, message):
     assert not (tmp_path / "run").exists()
 
 
-def test_settings_error_is_a_value_error():
-    assert issubclass(SettingsError, ValueError)
+def test_a_bad_setting_is_a_value_error():
+    """So a caller who knows nothing of clpinn's exceptions can catch it."""
+    with pytest.raises(ValueError, match="There is no setting 'adam.stepz'") as raised:
+        override(natural(Decay()), ["adam.stepz=3"])
+    assert isinstance(raised.value, SettingsError) and isinstance(raised.value, cl.ClpinnError)
 
 
 @pytest.mark.parametrize(

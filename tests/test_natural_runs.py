@@ -38,8 +38,12 @@ def test_every_method_under_natural(method, tmp_path):
     assert metrics["validation"] == history[-1]["validation"] < 0.1  # a network at its start has about 1
     assert all(set(row["terms"]) == {"residual", "start"} for row in history)
     assert all(row["loss"] == pytest.approx(sum(row["terms"].values())) for row in history)
-    assert metrics["active"] == (0 if method == "free" else 4 if method == "uni" else metrics["active"])
     events = lines(tmp_path / "events.jsonl")
+    if not searching:
+        assert (metrics["active"], metrics["replay"]) == (0 if method == "free" else 4, 0)
+    else:  # two corners and a newcomer per event
+        assert metrics["active"] + metrics["replay"] == 4
+        assert metrics["active"] == len(events[-1]["active"]) and metrics["replay"] == len(events[-1]["replay"])
     assert (metrics["queries"] > 0) == searching == bool(events)
     if searching:
         # None after the share of a run that is theirs, and the first brings a newcomer to the corners.

@@ -100,3 +100,53 @@ def test_a_run_from_python_is_used_at_the_command_line(tmp_path, monkeypatch):
     config = {"problem": None, "description": describe(cl.problems.Burgers(hard=False)), "settings": {}}
     Path("config.json").write_text(json.dumps(config))
     assert not RunDirectory(Path(".")).problem.hard
+
+
+def test_what_is_written_is_known_without_reading_it_back(tmp_path):
+    directory = RunDirectory(tmp_path / "run", Decay())
+    assert not directory.started and not directory.ended and directory.is_empty
+    with directory.locked():
+        directory.write_config(Decay(), settings_for(), "tests/small.py:Decay")
+    assert directory.started and not directory.is_empty
+    (tmp_path / "run" / "config.json").unlink()
+    assert directory.problem_label == "tests/small.py:Decay" and directory.settings == settings_for()
+    with pytest.raises(RunError, match="has no config.json"):
+        RunDirectory(tmp_path / "run").config  # noqa: B018
+
+
+def test_settings_to_resume_are_those_of_a_run_that_was_started(tmp_path):
+    directory = RunDirectory(tmp_path, Decay())
+    assert directory.settings_to_resume(True) is None
+    directory.write_config(Decay(), settings_for(), None)
+    assert directory.settings_to_resume(True) == settings_for() and directory.settings_to_resume(False) is None
+    assert directory.problem_label == "Decay"
+
+
+def test_logs_are_cut_at_a_step_and_at_a_row_written_in_part(tmp_path):
+    directory = RunDirectory(tmp_path)
+    for step in (1, 2, 3):
+        directory.append_history({"step": step, "loss": float("nan")})
+        directory.append_event({"step": step, "newcomer": None if step == 1 else [0.5]})
+    assert [row["step"] for row in directory.history] == [1, 2, 3] and directory.history[0]["loss"] is None
+    assert [event["step"] for event in directory.events] == [2, 3]  # those that could move a task
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write('{"step": 3, "lo')
+    directory.cut_logs(2)
+    assert [row["step"] for row in directory.history] == [1, 2]
+    assert [event["step"] for event in directory.events] == [2]
+
+
+def test_a_run_without_an_end_has_no_metrics_and_no_surrogate(tmp_path):
+    directory = RunDirectory(tmp_path / "run", Decay())
+    with pytest.raises(RunError, match="is not a run: it has no config.json"):
+        directory.metrics  # noqa: B018
+    with directory.locked():
+        directory.write_config(Decay(), settings_for(), None)
+    for name in ("metrics", "surrogate"):
+        with pytest.raises(RunError, match="has not ended yet. Let it end, or resume it: --resume"):
+            getattr(directory, name)
+    with pytest.raises(RunError, match="has no checkpoint yet"):
+        directory.network  # noqa: B018
+    (tmp_path / "run" / "config.json").write_text("{")
+    with pytest.raises(RunError, match="config.json is damaged"):
+        RunDirectory(tmp_path / "run").config  # noqa: B018

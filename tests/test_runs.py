@@ -126,9 +126,14 @@ def test_decay_and_freezing():
 
 def test_double_precision_batches_and_probe(tmp_path):
     settings = settings_for("ac", "precision=double", "batch=0.5", "probe=2", "lbfgs.line_search=true")
-    result = run(Decay(), settings, tmp_path)
-    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(result.network))
-    assert set(lines(tmp_path / "history.jsonl")[-1]["probe"]) == {"u"}
+    result = run(Decay(), settings, tmp_path / "half")
+    assert {leaf.dtype for leaf in jax.tree.leaves(result.network)} == {np.dtype(np.float64)}
+    probes = [row["probe"] for row in lines(tmp_path / "half" / "history.jsonl")]
+    assert len(probes) == 60 and all(set(probe) == {"u"} and probe["u"] > 0 for probe in probes)
+    # A line search evaluates more often than it steps; a whole batch leads elsewhere.
+    assert result.metrics["lbfgs_evaluations"] > result.metrics["lbfgs_steps"] > 0
+    whole = run(Decay(), override(settings, ["batch=1.0"]), tmp_path / "whole")
+    assert not np.array_equal(whole.network.output.weight, result.network.output.weight)
     assert not jax.config.jax_enable_x64
 
 
@@ -136,7 +141,11 @@ def test_the_probe_touches_nothing(tmp_path):
     run(Decay(), settings_for(), tmp_path / "without")
     run(Decay(), settings_for("acr", "probe=3"), tmp_path / "with")
     left, right = arrays(tmp_path / "without"), arrays(tmp_path / "with")
-    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(left, right))
+    assert len(left) == len(right) > 0
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(left, right, strict=True))
+    history = lines(tmp_path / "with" / "history.jsonl")
+    assert all(row.pop("probe") for row in history)
+    assert history == lines(tmp_path / "without" / "history.jsonl")
 
 
 def test_two_runs_are_bit_identical_and_seeds_differ(tmp_path):
@@ -149,7 +158,12 @@ def test_two_runs_are_bit_identical_and_seeds_differ(tmp_path):
 
 def test_a_bound_in_seconds(tmp_path):
     result = run(Decay(), settings_for("uni", "adam.steps=1000000", "lbfgs.steps=1000000", "seconds=4"), tmp_path)
-    assert result.outcome == "time" and result.metrics["lbfgs_steps"] > 0
+    assert result.outcome == "time" and result.metrics["wall_seconds"] >= 4
+    # Adam has half of the time, L-BFGS what is left.
+    history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert result.metrics["steps"] > result.metrics["lbfgs_steps"] > 0
+    assert all(row["seconds"] < 2.5 for row in history if row["stage"] == "adam")
+    assert result.metrics["seconds"]["adam"] < 2.5
 
 
 def test_the_command_line_runs_a_method(tmp_path):

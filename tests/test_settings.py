@@ -92,8 +92,12 @@ def test_a_budget_adds_no_stage():
 
 
 def test_a_problem_of_ones_own_has_room_for_its_corners():
-    problem = load_problem("examples/channel.py:Channel")
-    assert paper(problem, "acr").tasks.active >= 4
+    """And for eight more tasks."""
+    for name, corners in (("tests/small.py:Decay", 2), ("examples/channel.py:Channel", 4)):
+        problem = load_problem(name)
+        tasks = paper(problem, "acr").tasks
+        assert len(problem.parameters.corners()) == corners
+        assert (tasks.active, tasks.replay) == (corners + 8, corners + 8)
 
 
 def test_a_problem_of_ones_own_may_have_the_name_of_a_benchmark():
