@@ -36,10 +36,10 @@ def fail_at(monkeypatch, calls):
 @pytest.mark.parametrize("at", [23, 55])
 def test_a_failure_is_survived(tmp_path, monkeypatch, at):
     fail_at(monkeypatch, lambda call: call == at)
-    said = []
-    result = run(Decay(), settings_for(), tmp_path, observer=Observer(message=said.append))
+    messages = []
+    result = run(Decay(), settings_for(), tmp_path, observer=Observer(message=messages.append))
     assert result.outcome == "finished" and result.metrics["recoveries"] == 1
-    assert ("smaller learning rate" if at == 23 else "starts afresh") in said[0]
+    assert ("smaller learning rate" if at == 23 else "starts afresh") in messages[0]
 
 
 def test_a_lasting_failure_is_a_named_outcome(tmp_path, monkeypatch):
@@ -55,19 +55,21 @@ def rows_fail_at(monkeypatch, calls):
     real, count = Rows.jacobian, [0]
 
     def jacobian(self, *arguments):
-        found = real(self, *arguments)
+        jacobian_and_rows = real(self, *arguments)
         count[0] += 1
-        return found._replace(rows=found.rows * np.nan) if calls(count[0]) else found
+        return (
+            jacobian_and_rows._replace(rows=jacobian_and_rows.rows * np.nan) if calls(count[0]) else jacobian_and_rows
+        )
 
     monkeypatch.setattr(Rows, "jacobian", jacobian)
 
 
 def test_a_failure_under_natural_is_survived(tmp_path, monkeypatch):
     rows_fail_at(monkeypatch, lambda call: call == 15)
-    said = []
-    result = run(Decay(), natural_for("acr", "steps=30"), tmp_path, observer=Observer(message=said.append))
+    messages = []
+    result = run(Decay(), natural_for("acr", "steps=30"), tmp_path, observer=Observer(message=messages.append))
     assert result.outcome == "steps" and result.metrics["recoveries"] == 1 and result.metrics["steps"] == 30
-    assert "back to step 10, shorter steps" in said[0] and result.metrics["validation"] < 0.3
+    assert "back to step 10, shorter steps" in messages[0] and result.metrics["validation"] < 0.3
     assert counters(tmp_path)["rate"] == 0.5
 
 

@@ -28,8 +28,8 @@ from clpinn.training.trainer import EVENTS_UNTIL, VALIDATION_STEPS, Trainer
 def test_every_method_under_natural(method, tmp_path):
     result = run(Decay(), natural_for(method, "steps=40"), tmp_path)
     metrics, searching = result.metrics, method not in ("free", "uni")
-    found = {path.name for path in tmp_path.iterdir()} - {".lock"}
-    assert found == FILES | ({"events.jsonl"} if searching else set())
+    names = {path.name for path in tmp_path.iterdir()} - {".lock"}
+    assert names == FILES | ({"events.jsonl"} if searching else set())
     assert (metrics["outcome"], metrics["steps"], metrics["optimizer"]) == ("steps", 40, "natural")
     assert metrics == json.loads((tmp_path / "metrics.json").read_text())
     history = lines(tmp_path / "history.jsonl")
@@ -166,13 +166,13 @@ def test_a_problem_without_parameters_under_natural(tmp_path):
 
 def test_a_start_that_gets_nowhere_is_followed_by_another(tmp_path, monkeypatch):
     monkeypatch.setattr("clpinn.training.trainer.START_STEPS", 10)
-    told: list[str] = []
-    run(Decay(), natural_for("free", "steps=90"), tmp_path / "good", observer=Observer(message=told.append))
-    assert not told
+    messages: list[str] = []
+    run(Decay(), natural_for("free", "steps=90"), tmp_path / "good", observer=Observer(message=messages.append))
+    assert not messages
     monkeypatch.setattr("clpinn.training.trainer.NOTHING_LEARNT", 0.0)
-    result = run(Decay(), natural_for("free", "steps=90"), tmp_path / "bad", observer=Observer(message=told.append))
+    result = run(Decay(), natural_for("free", "steps=90"), tmp_path / "bad", observer=Observer(message=messages.append))
     # Five starts at most, none in the second half of a run.
-    assert len(told) == 4 and all("another start" in text for text in told)
+    assert len(messages) == 4 and all("another start" in text for text in messages)
     with jax.enable_x64(True):
         loaded = checkpoint.load(tmp_path / "bad" / "checkpoint", Trainer(Decay(), natural_for()).init().tree())
     assert loaded is not None and loaded.description["starts"] == 5
@@ -183,11 +183,11 @@ def test_patience_waits_for_another_start(tmp_path, monkeypatch):
     """A run without bounds: what is stuck is begun again, with full steps, before progress is asked for."""
     for name, value in (("START_STEPS", 20), ("STARTS", 3), ("PATIENCE", 10), ("NOTHING_LEARNT", 0.0)):
         monkeypatch.setattr(trainer, name, value)
-    told: list[str] = []
+    messages: list[str] = []
     rates: list[tuple[int, float]] = []
-    observer = Observer(lambda state, *_: rates.append((state.step, state.rate)), message=told.append)
+    observer = Observer(lambda state, *_: rates.append((state.step, state.rate)), message=messages.append)
     run(Decay(), natural_for(), tmp_path, observer=observer)
-    assert len(told) == 2 and all(rate == 1 for step, rate in rates if step <= 40)
+    assert len(messages) == 2 and all(rate == 1 for step, rate in rates if step <= 40)
     assert rates[-1][1] < 1
 
 
@@ -212,19 +212,19 @@ def test_an_equation_that_overflows_at_its_sources_size_is_begun_with_less(tmp_p
 def test_batches_grow_up_to_the_number_of_parameters(tmp_path, monkeypatch):
     """Twofold after so many steps, and not late in a run."""
     monkeypatch.setattr("clpinn.training.trainer.GROW_STEPS", 10)
-    met: list[int] = []
+    row_counts: list[int] = []
     draw = Rows.draw
 
     def counted(self, *arguments, **named):
         batch = draw(self, *arguments, **named)
-        met.append(sum(part.scale.size for part in batch.values()))
+        row_counts.append(sum(part.scale.size for part in batch.values()))
         return batch
 
     monkeypatch.setattr("clpinn.training.rows.Rows.draw", counted)
     settings = natural_for("free", "steps=30", "natural.rows=40", "network.width=5", "network.depth=2")
     result = run(Decay(), settings, tmp_path)
     assert 2 * 40 <= count(result.network) < 4 * 40
-    assert [size // met[0] for size in met] == [1] * 10 + [2] * 20
+    assert [size // row_counts[0] for size in row_counts] == [1] * 10 + [2] * 20
     with jax.enable_x64(True):
         trained = Trainer(Decay(), settings)
         state = dataclasses.replace(trained.init(), step=10)

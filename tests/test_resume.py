@@ -30,9 +30,9 @@ def test_stop_at_steps_and_resume(tmp_path):
         assert result.metrics["steps"] == after
         assert result.outcome == ("finished" if after == 60 else "steps")
     same(tmp_path / "whole", tmp_path / "parts")
-    said = []
-    run(Decay(), settings_for(), tmp_path / "parts", resume=True, observer=Observer(message=said.append))
-    assert "Nothing is left to do" in said[0]
+    messages = []
+    run(Decay(), settings_for(), tmp_path / "parts", resume=True, observer=Observer(message=messages.append))
+    assert "Nothing is left to do" in messages[0]
     assert np.array_equal(load_network(tmp_path / "parts", Decay()).output.weight, result.network.output.weight)
 
 
@@ -43,9 +43,9 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     more = dataclasses.replace(settings_for(), steps=10**6)
     newest = sorted((tmp_path / "parts" / "checkpoint").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
-    said = []
-    run(Decay(), more, tmp_path / "parts", resume=True, observer=Observer(message=said.append))
-    assert newest.name in said[0] and "Going on from step 32" in said[1]
+    messages = []
+    run(Decay(), more, tmp_path / "parts", resume=True, observer=Observer(message=messages.append))
+    assert newest.name in messages[0] and "Going on from step 32" in messages[1]
     same(tmp_path / "whole", tmp_path / "parts")
 
 

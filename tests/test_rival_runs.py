@@ -36,12 +36,12 @@ def test_rivals_train_and_end_in_a_surrogate(method, tmp_path):
         rows = len(list(csv.DictReader(file)))
     assert rows == (1 if method == "standard" else len(Decay().candidates.points))
     assert eqx.tree_equal(load_network(tmp_path, Decay()), result.network)
-    with warnings.catch_warnings(record=method == "standard") as told:  # elsewhere a warning is an error
+    with warnings.catch_warnings(record=method == "standard") as caught:  # elsewhere a warning is an error
         warnings.simplefilter("error" if method != "standard" else "always")
         loaded(x=0.5, t=0.5, k=Decay().parameters.centre[0])
-        assert not told
+        assert not caught
         loaded(x=0.5, t=0.5, k=0.5)
-    assert method != "standard" or "trained at k = 1.25 alone" in str(told[0].message)
+    assert method != "standard" or "trained at k = 1.25 alone" in str(caught[0].message)
 
 
 def tasks_end_with(monkeypatch, folder, outcome, before=lambda: None):

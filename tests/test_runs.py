@@ -37,9 +37,9 @@ def test_every_method_on_every_benchmark(method, name, tmp_path):
             settings, tasks=dataclasses.replace(settings.tasks, fixed=settings.tasks.fixed[: corners + 2])
         )
     result = run(problem, settings, tmp_path / "run")
-    found = {path.name for path in (tmp_path / "run").iterdir()} - {".lock"}
+    names = {path.name for path in (tmp_path / "run").iterdir()} - {".lock"}
     searching = method not in ("uni", "fix")
-    assert found == FILES | ({"events.jsonl"} if searching else set())
+    assert names == FILES | ({"events.jsonl"} if searching else set())
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["outcome"] == "finished" and metrics["steps"] == 6 and metrics == result.metrics
     assert set(metrics["outputs"]) == set(problem.outputs)

@@ -172,7 +172,7 @@ def test_bad_method_and_budget():
 
 def test_the_settings_of_the_docs_exist():
     pages = [*Path("docs").glob("*.md"), Path("README.md")]
-    found = {text for page in pages for text in re.findall(r"--set ([\w.]+=\w+(?:\.\d+)?)", page.read_text())}
-    assert len(found) > 10
-    for assignment in found:
+    assignments = {text for page in pages for text in re.findall(r"--set ([\w.]+=\w+(?:\.\d+)?)", page.read_text())}
+    assert len(assignments) > 10
+    for assignment in assignments:
         override(paper(load_problem("burgers", paper=True), "acr2"), [assignment])

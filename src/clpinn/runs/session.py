@@ -21,7 +21,7 @@ from clpinn.training.trainer import DONE, NATURAL, Callbacks, State, Trainer
 
 @dataclass(frozen=True)
 class Observer:
-    """Functions that are told how a run goes on; by default nobody is."""
+    """Functions to call while a run goes on. By default they do nothing."""
 
     progress: Callable[[State, Step, dict[str, float]], None] = lambda *_: None
     event: Callable[[dict[str, Any]], None] = lambda _: None
