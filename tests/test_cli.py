@@ -1,5 +1,6 @@
 """The command line, as a user types it."""
 
+import ast
 import json
 import math
 import subprocess
@@ -31,9 +32,45 @@ def quick(*arguments) -> str:
     return CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
 
 
+COMMANDS = ("problems", "train", "evaluate", "adapt", "predict", "export", "plot", "report")
+
+
 def test_help_and_no_arguments():
-    assert "problems" in clpinn("--help").stdout
-    assert "--plot" in quick("problems", "--help")
+    """Without arguments the command shows its help, which names and describes every command."""
+    shown = clpinn("--help").stdout
+    for name in COMMANDS:
+        assert f" {name} " in shown
+    assert "Train one network for a whole family of PDEs" in shown
+    nothing = CliRunner().invoke(app, [])
+    assert nothing.exit_code == 2 and "Train one network for a whole family of PDEs" in nothing.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_describes_itself_and_its_options(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    done = CliRunner().invoke(app, [name, "--help"], catch_exceptions=False)
+    assert done.exit_code == 0 and f" {name} [OPTIONS]" in done.stdout and "--json" in done.stdout
+
+
+def test_defaults_that_depend_on_other_options_are_shown(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = " ".join(quick("train", "--help").split())
+    for default in ("runs/PROBLEM-METHOD-SEED", "free; acr with adam-lbfgs", "the centre of the box", "one per core"):
+        assert f"[default: ({default})]" in shown
+
+
+def test_commands_import_what_is_slow_only_when_they_run():
+    """So the help is there at once."""
+    files = list(Path("src/clpinn/cli").glob("*.py"))
+    assert len(files) > 5
+    for path in files:
+        for statement in ast.parse(path.read_text()).body:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                modules = [getattr(statement, "module", None) or alias.name for alias in statement.names]
+                for module in modules:
+                    heavy = module.split(".")[0] in ("jax", "numpy", "scipy", "equinox")
+                    ours = module.startswith("clpinn") and not module.startswith(("clpinn.cli", "clpinn.errors"))
+                    assert not heavy and not ours, f"{path.name} imports {module} at its top"
 
 
 def test_problems_lists_all_five():

@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 import clpinn
 
 SOURCE = Path(clpinn.__file__).parent
@@ -109,9 +112,31 @@ def test_every_file_is_in_the_flow():
 
 
 def test_exports_are_complete_and_real():
-    public = {name for name in vars(clpinn) if not name.startswith("_")}
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    typed = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert set(clpinn.__all__) == {*clpinn._MODULE_OF, "problems"} == typed - {"import_module", "Any", "TYPE_CHECKING"}
+    for name in clpinn.__all__:
+        assert getattr(clpinn, name) is not None and name in dir(clpinn)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        clpinn.nothing  # noqa: B018  # pyright: ignore
+
+
+def test_no_public_name_shadows_a_module():
     modules = {path.name.removesuffix(".py") for path in SOURCE.iterdir()}
-    assert public - modules <= set(clpinn.__all__) <= public
+    assert modules & set(clpinn.__all__) == {"problems"}
+
+
+def test_files_fit_in_the_head():
+    lengths = {p: len(p.read_text().splitlines()) for p in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.js")]}
+    assert {path.name: length for path, length in lengths.items() if length > 400} == {}
+    assert np.median(list(lengths.values())) <= 200
+
+
+def test_help_imports_no_numerics():
+    code = "import sys; sys.argv = ['clpinn', '--help']; import clpinn.cli.app as a\ntry: a.main()\nexcept SystemExit: pass\n"
+    code += "print(sorted({'jax', 'numpy', 'scipy', 'matplotlib', 'xarray'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_import_changes_no_global_state():

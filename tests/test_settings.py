@@ -92,8 +92,12 @@ def test_a_budget_adds_no_stage():
 
 
 def test_a_problem_of_ones_own_has_room_for_its_corners():
-    problem = load_problem("examples/channel.py:Channel")
-    assert paper(problem, "acr").tasks.active >= 4
+    """And for eight more tasks."""
+    for name, corners in (("tests/small.py:Decay", 2), ("examples/channel.py:Channel", 4)):
+        problem = load_problem(name)
+        tasks = paper(problem, "acr").tasks
+        assert len(problem.parameters.corners()) == corners
+        assert (tasks.active, tasks.replay) == (corners + 8, corners + 8)
 
 
 def test_a_problem_of_ones_own_may_have_the_name_of_a_benchmark():
@@ -168,7 +172,7 @@ def test_bad_method_and_budget():
 
 def test_the_settings_of_the_docs_exist():
     pages = [*Path("docs").glob("*.md"), Path("README.md")]
-    found = {text for page in pages for text in re.findall(r"--set ([\w.]+=\w+(?:\.\d+)?)", page.read_text())}
-    assert len(found) > 10
-    for assignment in found:
+    assignments = {text for page in pages for text in re.findall(r"--set ([\w.]+=\w+(?:\.\d+)?)", page.read_text())}
+    assert len(assignments) > 10
+    for assignment in assignments:
         override(paper(load_problem("burgers", paper=True), "acr2"), [assignment])

@@ -78,8 +78,8 @@ def _paper(problem: Problem, method: str) -> Settings:
 def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
     """The settings of a rival: a network as large as the paper's FNN, tasks spread evenly.
 
-    P2INN and HyperPINN are trained by Adam alone. A standard PINN has one task, the centre of the box unless
-    tasks.fixed says another; Meta-PINN trains such networks at its centre and then at its support thetas.
+    Adam alone trains P2INN and HyperPINN. A standard PINN has one task: the centre of the box, or `tasks.fixed`.
+    Meta-PINN trains standard PINNs at the centre and then at its support thetas.
     """
     key = jax.random.key(0)
     size = count(eqx.filter_eval_shape(make, problem, Architecture("fnn", protocol.width, protocol.depth), key))
@@ -112,8 +112,10 @@ def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
 
 
 def network_size(problem: Problem, branched: bool = False) -> Architecture:
-    """The network of the natural preset: quadratic, 4 layers of 21 for up to four inputs, for more inputs 5 layers of
-    7 times their number less two, to 42; with a parameter branch about as many parameters.
+    """The network of the natural preset, by the number of inputs (features of coordinates and parameters).
+
+    Up to 4 inputs: 4 quadratic layers of width 21. More inputs: 5 layers of width 7 (inputs - 2), at most 42.
+    `branched` gives a network with a parameter branch and about as many weights.
     """
     inputs = problem.coordinates.feature_count + problem.parameters.feature_count
     if branched:
@@ -124,8 +126,8 @@ def network_size(problem: Problem, branched: bool = False) -> Architecture:
 def natural(problem: Problem, method: str = "free") -> Settings:
     """The natural preset: natural gradient in double precision, the same settings for every problem.
 
-    Only the network's size follows from the number of inputs. With one of the paper's methods the tasks, weights and
-    replay are that method's, and ACR2 has its parameter branch. A rival keeps its own network.
+    Only the size of the network depends on the problem. With one of the paper's methods, tasks, weights and replay are
+    those of that method, and ACR2 has its parameter branch. A rival keeps its own network.
     """
     settings = _paper(problem, "uni" if method == "free" else method)
     tasks = TaskSettings() if method == "free" else replace(settings.tasks, interval=100)
@@ -141,7 +143,7 @@ def natural(problem: Problem, method: str = "free") -> Settings:
 
 
 def scaled(settings: Settings, budget: float) -> Settings:
-    """Iteration counts and the event interval times `budget`; the number of events, and so of queries, stays."""
+    """Settings with the numbers of steps and the event interval times `budget`. The number of events stays the same."""
     if not (math.isfinite(budget) and budget > 0):
         raise SettingsError(f"A budget must be above zero, such as 0.1 for a tenth of the steps, but got {budget}.")
     events = settings.adam.steps // settings.tasks.interval

@@ -30,11 +30,11 @@ def adapt(
         str, typer.Option(help="lm: Levenberg-Marquardt. adam: Adam with steps as in the paper.")
     ] = "lm",
     steps: Annotated[
-        int | None, typer.Option(help="Optimiser steps per fit. [default: at most 20 for lm, 500 for adam]")
+        int | None, typer.Option(help="Optimiser steps per fit.", show_default="at most 20 for lm, 500 for adam")
     ] = None,
     together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer if memory is short.")] = 8,
     seed: Annotated[int, typer.Option(help="Random seed for the heads' initial weights and all points.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="File for the surrogate. [default: RUN/adapted.clpinn]")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the surrogate.", show_default="RUN/adapted.clpinn")] = None,
     given_problem: GIVEN_PROBLEM = None,
     as_json: JSON = False,
 ) -> None:

@@ -37,7 +37,7 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def progress(self, state: Any, step: Any, losses: Mapping[str, float], status: str) -> None:
+    def progress(self, state: Any, step: Any, losses: Mapping[str, float], status: str = "") -> None:
         """Show a step of training, with its losses by name, if enough time has passed since the last."""
         now = time.monotonic()
         if now - self.last_shown < (LIVE_SECONDS if self.live else LINE_SECONDS):
@@ -52,6 +52,10 @@ class Display:
         if self.newest_theta:
             text += "  newest " + ", ".join(f"{value:.3g}" for value in self.newest_theta)
         self._show("train", text, self._fraction_done(state.step, now))
+
+    def begin(self) -> None:
+        """Start the clock: the first step comes now."""
+        self.started = time.monotonic()
 
     def event(self, record: dict[str, Any]) -> None:
         """Note the theta that an event added to the tasks."""

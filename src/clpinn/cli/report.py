@@ -15,9 +15,9 @@ def plot(
     kind: Annotated[str, typer.Argument(help="fields, errors, residuals, tasks, losses, streamlines or heads.")],
     theta: Annotated[
         list[str] | None,
-        typer.Argument(help="Thetas for fields and streamlines: nu=0.01,0.1. [default: the best to the worst]"),
+        typer.Argument(help="Thetas for fields and streamlines: nu=0.01,0.1.", show_default="the best to the worst"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Picture: .png, .svg, .pdf. [default: RUN/KIND.png]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Picture: .png, .svg, .pdf.", show_default="RUN/KIND.png")] = None,
     given_problem: GIVEN_PROBLEM = None,
     as_json: JSON = False,
 ) -> None:
@@ -40,7 +40,7 @@ def plot(
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Directories of runs that have ended, to show side by side.")],
     out: Annotated[
-        Path | None, typer.Option(help="The page. [default: RUN/report.html, or report.html for several runs]")
+        Path | None, typer.Option(help="The page.", show_default="RUN/report.html, or report.html for several runs")
     ] = None,
     given_problem: GIVEN_PROBLEM = None,
     as_json: JSON = False,

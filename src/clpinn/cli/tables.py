@@ -68,6 +68,7 @@ def print_metrics(metrics: dict[str, Any], folder: Path) -> None:
     screen.print(f"mean |residual| {_number(metrics['res_pde_macro'])}{validation_text}", highlight=False)
     if "outcome" in metrics:
         line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s"
+        line += f" and {metrics['compile_seconds']:.0f} s of compilation" * (metrics.get("compile_seconds", 0) >= 1)
         if metrics["method"] != "free":
             line += f"; {metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
         screen.print(line, highlight=False)

@@ -16,18 +16,18 @@ from clpinn.errors import ClpinnError
 
 def train(
     problem: PROBLEM,
-    out: Annotated[Path | None, typer.Option(help="Run directory. [default: runs/PROBLEM-METHOD-SEED]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory.", show_default="runs/PROBLEM-METHOD-SEED")] = None,
     method: Annotated[
         str | None,
         typer.Option(
             help="free: thetas are drawn over the whole box (natural only). The paper's methods: uni, fix, ag, ac, "
-            "acr, acr2, acr2-full. To compare with: standard (one theta), p2inn, hyperpinn, metapinn. [default: free; "
-            "acr with adam-lbfgs]"
+            "acr, acr2, acr2-full. To compare with: standard (one theta), p2inn, hyperpinn, metapinn.",
+            show_default="free; acr with adam-lbfgs",
         ),
     ] = None,
     at: Annotated[
         list[str] | None,
-        typer.Option(help="With --method standard, its theta: --at nu=0.0113. [default: the centre of the box]"),
+        typer.Option(help="With --method standard, its theta: --at nu=0.0113.", show_default="the centre of the box"),
     ] = None,
     optimizer: Annotated[
         str, typer.Option(help="natural: natural gradient. adam-lbfgs: Adam, then L-BFGS, as in the paper.")
@@ -36,15 +36,15 @@ def train(
     budget: Annotated[
         float | None,
         typer.Option(
-            help="With adam-lbfgs, the fraction of the paper's steps to do: 1 is all. [default: 0.02 if there is no "
-            "other bound]"
+            help="With adam-lbfgs, the fraction of the paper's steps to do: 1 is all.",
+            show_default="0.02 if there is no other bound",
         ),
     ] = None,
     seconds: Annotated[
         float | None,
         typer.Option(
-            help="Stop after this wall time of training. [default: no bound; 120 with adam-lbfgs if there is no other "
-            "bound]"
+            help="Stop after this wall time of training.",
+            show_default="no bound; 120 with adam-lbfgs if there is no other bound",
         ),
     ] = None,
     until: Annotated[float | None, typer.Option(help="Stop at this validation loss (natural only).")] = None,
@@ -61,7 +61,7 @@ def train(
         bool, typer.Option("--resume", help="Go on from the last checkpoint in the run directory.")
     ] = False,
     checkpoint_seconds: Annotated[float, typer.Option(help="Wall time between checkpoints.")] = 30.0,
-    devices: Annotated[int | None, typer.Option(help="CPU devices to use. [default: one per core]")] = None,
+    devices: Annotated[int | None, typer.Option(help="CPU devices to use.", show_default="one per core")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print metrics.json and nothing else.")] = False,
 ) -> None:
     """Train one network for a whole family of PDEs, then show its errors over the parameter grid.
@@ -111,7 +111,7 @@ def train(
         settings = replace(settings, seconds=seconds, steps=steps, until=until)
     settings = override(settings, [] if stored is not None else assign or [])
     with Display(settings, quiet=as_json) as display:
-        observer = Observer(display.progress, display.event, display.message, display.evaluation)
+        observer = Observer(display.progress, display.event, display.message, display.evaluation, display.begin)
         result = run(loaded, settings, folder, resume, problem, checkpoint_seconds, observer)
     if as_json:
         print_json(result.metrics)

@@ -256,6 +256,8 @@ class RunDirectory:
                 except (json.JSONDecodeError, KeyError):
                     break
             write_text(path, "".join(kept))
+        self.__dict__.pop("history", None)
+        self.__dict__.pop("events", None)
 
     def save_checkpoint(self, state: State, elapsed: float, seconds: dict[str, float]) -> None:
         description = state.counters() | {"elapsed": elapsed, "seconds": seconds}

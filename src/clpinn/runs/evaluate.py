@@ -26,19 +26,19 @@ from clpinn.surrogate.answers import in_chunks
 from clpinn.surrogate.surrogate import Surrogate
 
 CHUNK = 16384
-"""Points evaluated at once; bounds memory whatever the grids."""
+"""Points evaluated at once. It bounds the memory for grids of any size."""
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of one output, one entry a theta."""
+    """Errors of one output, one entry per theta."""
 
     mse: Float[np.ndarray, " thetas"]
     rel_l2: Float[np.ndarray, " thetas"]
-    """NaN where the reference vanishes, and left out of the macro and worst figures."""
+    """NaN where the reference is zero. The macro and worst figures leave those thetas out."""
     max_abs: Float[np.ndarray, " thetas"]
     defined: np.ndarray
-    """Where the reference does not vanish, so that a relative error exists."""
+    """Whether the reference is not zero, so that a relative error exists. Shape (thetas,)."""
 
     def summary(self) -> dict[str, float]:
         relative = self.rel_l2[self.defined]
@@ -52,7 +52,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What an evaluation found, by theta. `outputs` is empty where the problem has no reference."""
+    """Errors and residuals per theta. `outputs` is empty if the problem has no reference."""
 
     parameters: tuple[str, ...]
     thetas: Points
@@ -61,7 +61,7 @@ class Metrics:
     """Mean absolute residual of the equations (Res-PDE)."""
 
     def summary(self) -> dict[str, Any]:
-        """Macro and worst figures by output and where the worst is, as plain numbers; non-finite ones stay visible."""
+        """Mean (macro) and worst errors per output, and the theta of the worst. A NaN error gives a NaN figure."""
         return {
             "thetas": len(self.thetas),
             "res_pde_macro": _mean(self.res_pde),
@@ -72,12 +72,12 @@ class Metrics:
         }
 
     def worst_theta(self, output: str) -> Float[np.ndarray, " parameters"]:
-        """The theta with the largest relative error; one that is not finite counts as the largest."""
+        """The theta with the largest relative error. An error that is not finite counts as the largest."""
         errors = self.outputs[output]
         return self.thetas[np.argmax(np.where(errors.defined, np.nan_to_num(errors.rel_l2, nan=np.inf), -1.0))]
 
     def table(self) -> list[dict[str, float]]:
-        """One row a theta."""
+        """One row per theta."""
         rows = []
         for i, theta in enumerate(self.thetas):
             row = {name: float(value) for name, value in zip(self.parameters, theta)}
@@ -99,7 +99,7 @@ def evaluate(
 ) -> Metrics:
     """Errors on the evaluation grid at the candidates, or at thetas of your choice (rows, parameters).
 
-    A theta outside the box is warned of, or an error if `forbid_outside`. A surrogate is evaluated with its heads.
+    A theta outside the box gives a warning, or an error if `forbid_outside`. A surrogate answers with its heads.
     """
     validate(problem)
     points = problem.evaluation.points
@@ -115,8 +115,8 @@ def evaluate(
     base = network.network if isinstance(network, Surrogate) else network
     with jax.enable_x64(precision(base) == jnp.float64):
         for i, theta in enumerate(thetas):
-            here = network.at(theta) if isinstance(network, Surrogate) else network
-            predicted, residual = _predict(problem, here, points, theta)
+            network_at_theta = network.at(theta) if isinstance(network, Surrogate) else network
+            predicted, residual = _predict(problem, network_at_theta, points, theta)
             res_pde.append(residual)
             if problem.reference is not None:
                 exact = reference_at(problem, points, theta) if table is None else table[i]
@@ -168,7 +168,7 @@ def _largest(entries: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Mean and population SD of one figure over seeds; non-finite runs are listed apart."""
+    """Mean and population standard deviation of a figure over seeds; non-finite ones are listed apart."""
 
     mean: float
     sd: float
@@ -177,21 +177,21 @@ class Aggregate:
 
 
 def aggregate(figures: Mapping[int, float]) -> Aggregate:
-    """Aggregate a figure given by seed."""
+    """Aggregate a figure that is given per seed."""
     finite = {seed: value for seed, value in figures.items() if np.isfinite(value)}
-    found = np.array(list(finite.values()))
+    values = np.array(list(finite.values()))
     return Aggregate(
-        mean=_mean(found),
-        sd=float(np.std(found)) if len(found) else float("nan"),
+        mean=_mean(values),
+        sd=float(np.std(values)) if len(values) else float("nan"),
         seeds=tuple(finite),
         non_finite=tuple(seed for seed in figures if seed not in finite),
     )
 
 
 def reference_residual(problem: Problem, key: Array, points: int = 200) -> dict[str, float] | None:
-    """Largest residual of the equations when the reference itself is put in, by name: a check for typing errors.
+    """Largest residual of each equation for the reference itself: a check for typing errors.
 
-    Needs a reference written with jax.numpy; None where there is none that JAX can trace.
+    It needs a reference written with jax.numpy, and returns None for any other.
     """
     if problem.reference is None:
         return None
@@ -200,9 +200,9 @@ def reference_residual(problem: Problem, key: Array, points: int = 200) -> dict[
     thetas = problem.parameters.sample(points, keys[1])
     with jax.enable_x64(True):
         try:
-            found = jax.vmap(lambda a, b: residuals(problem, None, a, b))(jnp.asarray(x), jnp.asarray(thetas))
+            by_name = jax.vmap(lambda a, b: residuals(problem, None, a, b))(jnp.asarray(x), jnp.asarray(thetas))
         except ClpinnError:
             raise
-        except Exception:  # one written with NumPy fails in many ways where JAX traces it
+        except Exception:  # a reference written with NumPy fails in many ways when JAX traces it
             return None
-        return {name: float(jnp.max(jnp.abs(value))) for name, value in found.items()}
+        return {name: float(jnp.max(jnp.abs(value))) for name, value in by_name.items()}

@@ -39,6 +39,7 @@ def run_metrics(
         "lbfgs_evaluations": state.evaluations,
         "recoveries": state.recoveries,
         "wall_seconds": elapsed,
+        "compile_seconds": seconds.get("compilation", 0.0),
         "search_seconds": seconds.get("selection", 0.0) + seconds.get("queries", 0.0),
         "seconds": seconds,
         "queries": state.queries,

@@ -22,12 +22,14 @@ from clpinn.training.trainer import DONE, Trainer
 
 @dataclass(frozen=True)
 class Observer:
-    """Functions that are told how a run goes on; by default nobody is."""
+    """Functions to call while a run goes on. By default they do nothing."""
 
     progress: Callable[[State, Step, Mapping[str, float], str], None] = lambda *_: None
     event: Callable[[dict[str, Any]], None] = lambda _: None
     message: Callable[[str], None] = lambda _: None
     evaluation: Progress | None = None
+    begin: Callable[[], None] = lambda: None
+    """Called when all is compiled and the clock of the run starts."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Session:
         if resume:
             state, elapsed_before = self._restored(state)
         directory.cut_logs(state.step)
+        observer.begin()
         start = time.perf_counter()
         last_save = start
 

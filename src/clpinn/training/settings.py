@@ -1,4 +1,4 @@
-"""All settings of a run as frozen dataclasses, and their form as text.
+"""All settings of a run as frozen dataclasses, and how to read and write them as text.
 
 Every setting is independent, so an ablation is one `dataclasses.replace`. Complete settings for a problem come from
 `clpinn.presets`.
@@ -17,46 +17,50 @@ from clpinn.networks.architecture import Architecture
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """Which tasks are trained, and how they are found."""
+    """Which tasks are trained, and how they are selected."""
 
     selector: Literal["free", "uniform", "fixed", "grid", "bayesian"] = "free"
-    """How tasks are found; `free` keeps no pool and draws thetas over the whole box."""
+    """How tasks are selected. `free` keeps no pool and draws thetas over the whole box."""
     active: int = 0
     """Capacity of the active set."""
     replay: int | None = 0
     """Capacity of the replay set: 0 for no replay, None for no limit."""
     density: Literal["sparse", "full"] = "sparse"
-    """Points of a replay task: `fraction` of the interior, or all."""
+    """Interior points of a replay task: a `fraction` of them, or all."""
     fraction: float = 0.1
+    """Fraction of the interior points that a sparse replay task keeps."""
     interval: int = 1000
-    """Steps from one event to the next (N_resample); under natural the most, events come sooner with progress."""
+    """Steps between two events (N_resample). Under natural it is the maximum: progress brings an event sooner."""
     evaluations: int = 10
-    """Bayesian evaluations an event (N_bayesian)."""
+    """Evaluations of the Bayesian search per event (N_bayesian)."""
     kappa: float = 5.0
+    """Weight of the standard deviation in the upper confidence bound of the Bayesian search."""
     coverage: float = 0.0
-    """Least normalised distance of a newcomer from the pool (ours)."""
+    """Minimum normalised distance of a newcomer from the pool (our addition; 0 is the paper)."""
     search_prior: bool = False
-    """Whether the problem's prior shapes the search scores."""
+    """Whether the problem's prior multiplies the search scores."""
     linear: tuple[str, ...] = ()
-    """Parameters whose grid and distances are linear though their axis is logarithmic."""
+    """Parameters whose tasks are spaced linearly although their axis is logarithmic."""
     fixed: tuple[tuple[float, ...], ...] = ()
-    """The thetas of `fixed`; empty takes the corners and the centre of the box."""
+    """The thetas of the selector `fixed`. If empty, they are the corners and the centre of the box."""
 
 
 @dataclass(frozen=True)
 class WeightSettings:
-    """How tasks are weighed against each other."""
+    """The weights of tasks relative to each other."""
 
     kind: Literal["equal", "dynamic"] = "equal"
     static: float = 1.0
+    """Coefficient of a task's share of the total loss, in the exponent of its dynamic weight."""
     dynamic: float = -1.0
+    """Coefficient of the relative decrease of its loss since the event before, in the same exponent."""
     prior: bool = True
     """Whether the problem's prior enters the training weights."""
 
 
 @dataclass(frozen=True)
 class AdamSettings:
-    """The first stage. Decay is a penalty on the parameter branch, on the whole network, or none."""
+    """The first stage of adam-lbfgs. Decay penalises the parameter branch, the whole network, or nothing."""
 
     steps: int = 20_000
     learning_rate: float = 1e-3
@@ -66,31 +70,32 @@ class AdamSettings:
 
 @dataclass(frozen=True)
 class LBFGSSettings:
-    """The second stage, on a fixed pool. `freeze` keeps the parameter branch as Adam left it."""
+    """The second stage of adam-lbfgs, on a fixed pool. `freeze` keeps the parameter branch as Adam left it."""
 
     steps: int = 20_000
     history: int = 100
     gradient_tolerance: float = 1e-8
     line_search: bool = False
     evaluations: float = 1.25
-    """Function evaluations allowed for each requested step."""
+    """Maximum function evaluations per step, as an average over the stage."""
     freeze: bool = False
 
 
 @dataclass(frozen=True)
 class NaturalSettings:
-    """The natural-gradient optimiser, in one stage."""
+    """The only stage of natural: steps of the natural gradient."""
 
     rows: int = 1024
-    """Residual rows of a batch at the start; it grows along a run."""
+    """Rows of a batch at the start of a run. Batches grow along a run."""
     damping: float = 1e-8
+    """Minimum damping of the kernel matrix, relative to the mean of its diagonal."""
     momentum: float = 0.8
     noise: float = 1e-6
-    """Damping of a row in proportion to its squared residual: the mean of it, relative as damping is."""
+    """Mean of a further damping per row, proportional to the squared residual of the row; relative as above."""
     causality: float = 1e5
-    """How fast a row loses weight with the mean square of the scaled residuals before its time; 0 for not at all."""
+    """How fast the weight of a row falls with the mean square of all rows at earlier times; 0 for not at all."""
     last_step: float = 0.02
-    """The longest step allowed falls from 1 to this over a run with bounds."""
+    """The maximum step length falls from 1 to this value over a run with bounds."""
 
 
 @dataclass(frozen=True)
@@ -108,17 +113,17 @@ class Settings:
     lbfgs: LBFGSSettings = field(default_factory=LBFGSSettings)
     natural: NaturalSettings = field(default_factory=NaturalSettings)
     chunk: int = 512
-    """Rows differentiated at once; bounds memory."""
+    """Points differentiated at once. It bounds the memory."""
     batch: float = 1.0
-    """Share of the rows drawn at each Adam step; 1 takes all."""
+    """Fraction of the points drawn at each Adam step; 1 takes all."""
     steps: int | None = None
     """Bound on the optimiser steps of the whole run."""
     seconds: float | None = None
-    """Bound on the wall time of the whole run; Adam may use half of it."""
+    """Bound on the wall time of the whole run. Adam may use half of it."""
     until: float | None = None
-    """Under natural, the validation loss to stop at."""
+    """The validation loss to stop at (natural only)."""
     probe: int = 0
-    """Errors at that many thetas are recorded along the run. Evaluation only: nothing depends on them."""
+    """Number of thetas whose errors are recorded along the run. Training does not depend on them."""
 
 
 # Settings as text --------------------------------------------------------------------------------------------
