@@ -133,7 +133,8 @@ def test_files_fit_in_the_head():
 
 
 def test_help_imports_no_numerics():
-    code = "import sys; sys.argv = ['clpinn', '--help']; import clpinn.cli.app as a\ntry: a.main()\nexcept SystemExit: pass\n"
+    code = "import sys; sys.argv = ['clpinn', '--help']; import clpinn.cli.app as app\n"
+    code += "try: app.main()\nexcept SystemExit: pass\n"
     code += "print(sorted({'jax', 'numpy', 'scipy', 'matplotlib', 'xarray'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -53,6 +53,10 @@ class Display:
             text += "  newest " + ", ".join(f"{value:.3g}" for value in self.newest_theta)
         self._show("train", text, self._fraction_done(state.step, now))
 
+    def compiling(self) -> None:
+        """Say why the first step takes a while."""
+        self.message("compiling; the next run of this problem starts faster")
+
     def begin(self) -> None:
         """Start the clock: the first step comes now."""
         self.started = time.monotonic()

@@ -111,7 +111,9 @@ def train(
         settings = replace(settings, seconds=seconds, steps=steps, until=until)
     settings = override(settings, [] if stored is not None else assign or [])
     with Display(settings, quiet=as_json) as display:
-        observer = Observer(display.progress, display.event, display.message, display.evaluation, display.begin)
+        observer = Observer(
+            display.progress, display.event, display.message, display.evaluation, display.compiling, display.begin
+        )
         result = run(loaded, settings, folder, resume, problem, checkpoint_seconds, observer)
     if as_json:
         print_json(result.metrics)

@@ -109,7 +109,7 @@ def _run(
     _check_reference(problem)
     with jax.enable_x64(settings.precision == "double"), kept_programs():
         trainer = Trainer(problem, settings)
-        observer.message("Compiling, which takes less time for a problem that was compiled before.")
+        observer.compiling()
         state = trainer.init(start, compile=True)  # settings that make no sense fail here, before anything is written
         signals = nullcontext(stop_requested) if stop_requested is not None else _stop_signals()
         with directory.locked(), signals as stop_requested:

@@ -28,6 +28,8 @@ class Observer:
     event: Callable[[dict[str, Any]], None] = lambda _: None
     message: Callable[[str], None] = lambda _: None
     evaluation: Progress | None = None
+    compiling: Callable[[], None] = lambda: None
+    """Called before the programs of the run are compiled."""
     begin: Callable[[], None] = lambda: None
     """Called when all is compiled and the clock of the run starts."""
 
