@@ -2,15 +2,16 @@
 
     python benchmarks/adapt.py [PROBLEM ...] [--part ours|paper|rivals] [--budget 0.02] [--set ..] [--kept] [--out PAGE]
 
-ours     the base is a default `clpinn train PROBLEM --seed 0`; a head by Levenberg-Marquardt at every unseen candidate
-         (200 of them, drawn at random, for Poisson-Boltzmann). Seconds of a target are those in a batch, and the median
-         of some targets that are adapted one by one; compilation is reported apart.
-paper    the base is trained as in the paper (ACR, Adam then L-BFGS) with a share of its steps (--budget); a head by 500
-         Adam steps at 40 of the unseen thetas, drawn at random, used whatever is found about it.
-rivals   bases of P2INN, HyperPINN and on Burgers Meta-PINN with that share of the paper's steps, and a fresh standard
-         PINN, each adapted at two unseen thetas, drawn at random, by 500 Adam steps in its own way.
+ours     The base is a default `clpinn train PROBLEM --seed 0`. Every unseen candidate gets a head, fitted by
+         Levenberg-Marquardt (Poisson-Boltzmann: 200 of them, drawn at random). "s per target" is the time in a batch,
+         "alone" the median of some targets that are adapted one by one. Compilation is reported apart.
+paper    The base is trained as in the paper (ACR, Adam then L-BFGS) with a fraction of its steps (--budget). A head is
+         fitted by 500 Adam steps at 40 unseen thetas, drawn at random. It is used whatever its estimate says.
+rivals   The bases are P2INN, HyperPINN and on Burgers Meta-PINN, with the same fraction of the paper's steps, and a
+         fresh standard PINN. Each is adapted in its own way by 500 Adam steps, at two thetas drawn at random from its
+         own unseen candidates. So the methods do not share their targets.
 
-References are used to report errors, nothing else. Runs are kept in runs/adapt and resumed; what was measured is kept
+References give the reported errors and nothing else. Runs are kept in runs/adapt and resumed. What was measured is kept
 in benchmarks/results/adapt with its commit, and is not measured again.
 """
 
@@ -190,7 +191,7 @@ def table(part: str, cells: dict[str, dict]) -> list[str]:
                     lines.append(f"| {label[name]} | {method} | {figures} | {published} |")
         return lines
     titles = ["problem", "targets", "heads used", "improved", "not worse", "before", "after", "reduction"]
-    titles += ["of the worst quarter", "s a target", "alone", "compilation"]
+    titles += ["of the worst quarter", "s per target", "alone", "compilation"]
     titles += ["paper: improved", "reduction", "of the worst quarter"]
     lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
     for name, cell in cells.items():
