@@ -15,7 +15,6 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import clpinn as cl
-from clpinn.formulation.pointwise import residuals
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
@@ -62,7 +61,7 @@ def main() -> None:
         flat, unflatten = ravel_pytree(surrogate.network)
 
         def residual(flat, x, theta):
-            (found,) = residuals(problem, unflatten(flat), x, theta).values()
+            (found,) = cl.residuals(problem, unflatten(flat), x, theta).values()
             return found
 
         many = jax.jit(jax.vmap(residual, in_axes=(None, 0, 0)))
