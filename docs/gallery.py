@@ -4,7 +4,8 @@
 
 Trains each problem by the command that its section names, draws one picture into docs/gallery/ and writes
 docs/gallery.md. Problems are trained one after the other. With --only the other sections keep what docs/gallery/
-records of them. --keep keeps the run directories, and a run that is there is not made again.
+records of them; --only without a name writes the page alone. --keep keeps the run directories, and a run that is there
+is not made again.
 """
 
 import argparse
@@ -283,8 +284,8 @@ ENTRIES = {
 def trained(problem: str, bound: str, folder: Path) -> tuple[cl.Surrogate, dict[str, Any]]:
     """The surrogate and the metrics of a run, made now if the folder is not there."""
     if not (folder / "metrics.json").exists():
-        command = [sys.executable, "-m", "clpinn", "train", problem, *bound.split(), "--out", str(folder)]
-        subprocess.run(command, check=True, cwd=ROOT)
+        words = ["train", problem, *bound.split(), "--out", str(folder)]
+        subprocess.run([sys.executable, "-m", "clpinn", *words], check=True, cwd=ROOT)
     stated = None
     if ":" in problem:
         file, name = problem.split(":")
@@ -308,7 +309,7 @@ def section(name: str, entry: Entry, record: dict[str, Any]) -> str:
     words = f"`clpinn train {entry.problem} {record['bound']}`"
     lines = [f"## {entry.title}", "", f"![{entry.title}](gallery/{name}.png)", ""]
     lines += textwrap.wrap(" ".join(entry.text.split()), 120, break_long_words=False, break_on_hyphens=False)
-    measured = f"{record['steps']} steps in {record['seconds']:.0f} s; macro / worst relative L2 error {errors}; validation loss "
+    measured = f"{record['steps']} steps; macro / worst relative L2 error {errors}; validation loss "
     measured += f"{record['validation']:.1e}. Commit {record['commit']}."
     return "\n".join([*lines, "", f"{words}  ", measured, ""])
 
@@ -316,9 +317,9 @@ def section(name: str, entry: Entry, record: dict[str, Any]) -> str:
 def page() -> str:
     intro = """# Gallery
 
-Every example and every benchmark, with one picture. Each was trained on two CPU cores, shared with other work, within
-the short bound that its command names. Longer runs do better. The macro error is the mean over all thetas of the problem's grid, the
-worst error the largest. Made by `python docs/gallery.py`, which trains all problems again.
+Every example and every benchmark, with one picture. Each was trained on two CPU cores within the short bound that its
+command names. Longer runs do better. The macro error is the mean over all thetas of the problem's grid, the worst error
+the largest. Made by `python docs/gallery.py`, which trains all problems again.
 
 """
     records = {name: PICTURES / f"{name}.json" for name in ENTRIES}
@@ -349,14 +350,13 @@ def main() -> None:
             record = {
                 "bound": bound,
                 "steps": metrics["steps"],
-                "seconds": metrics["seconds"]["natural"],
                 "validation": metrics["validation"],
                 "errors": {output: [found["rel_l2_macro"], found["rel_l2_worst"]] for output, found in outputs},
                 "commit": commit.stdout.strip(),
             }
             (PICTURES / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
-            (HERE / "gallery.md").write_text(page(), "utf-8")
             print(f"{name}: {(PICTURES / f'{name}.png').stat().st_size / 1e3:.0f} kB", flush=True)
+    (HERE / "gallery.md").write_text(page(), "utf-8")
 
 
 if __name__ == "__main__":
