@@ -287,6 +287,8 @@ def trained(problem: str, bound: str, folder: Path) -> tuple[cl.Surrogate, dict[
     if not (folder / "metrics.json").exists():
         words = ["train", problem, *bound.split(), "--out", str(folder)]
         subprocess.run([sys.executable, "-m", "clpinn", *words], check=True, cwd=ROOT)
+        commit = subprocess.run(["git", "describe", "--always"], capture_output=True, text=True, check=True, cwd=ROOT)
+        (folder / "commit").write_text(commit.stdout.strip())
     stated = None
     if ":" in problem:
         file, name = problem.split(":")
@@ -340,7 +342,6 @@ def main() -> None:
     bound = f"--steps {arguments.steps}" if arguments.steps else f"--seconds {arguments.seconds:g}"
     plt.rcParams.update({"font.size": 7, "axes.titlesize": 7})
     PICTURES.mkdir(exist_ok=True)
-    commit = subprocess.run(["git", "describe", "--always"], capture_output=True, text=True, check=True, cwd=ROOT)
     with tempfile.TemporaryDirectory() as temporary:
         for name in arguments.only:
             entry = ENTRIES[name]
@@ -353,7 +354,7 @@ def main() -> None:
                 "steps": metrics["steps"],
                 "validation": metrics["validation"],
                 "errors": {output: [found["rel_l2_macro"], found["rel_l2_worst"]] for output, found in outputs},
-                "commit": commit.stdout.strip(),
+                "commit": (folder / "commit").read_text(),
             }
             (PICTURES / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
             print(f"{name}: {(PICTURES / f'{name}.png').stat().st_size / 1e3:.0f} kB", flush=True)
