@@ -2,12 +2,14 @@
 
     python benchmarks/accuracy.py [PROBLEM ...] [--seeds 0 1 2] [--seconds 60] [--method free] [--kept]
 
-Each cell is `clpinn train PROBLEM --seed SEED --seconds S` in a directory of its own under runs/accuracy, resumed if it
-was interrupted. What it ended with is kept in benchmarks/results/accuracy, with the commit it was made at, and a cell
-that is there is not run again, so that the table can be made in parts; --kept runs none and shows all that are there.
-Seconds are of training, compilation included; evaluation on the full grid comes after. Cores are those that the process
-may use (taskset -c 0 leaves one). Floors are a macro error ten times below the paper's best, and a worst one ten times
-below the best worst case that it publishes. With --out the table is written to a page.
+Each cell is `clpinn train PROBLEM --seed SEED --seconds S` in a directory of its own under runs/accuracy. An
+interrupted cell is resumed. Its result and its commit are kept in benchmarks/results/accuracy. A kept cell is not run
+again, so the table can be made in parts. --kept runs nothing and shows all kept cells. --out writes the table to a
+page.
+
+Seconds are those of training. In the cells of today they include compilation; evaluation on the full grid comes after
+them. Cores are those that the process may use (taskset -c 0 leaves one). The floors are our aims: a macro error ten
+times below the paper's best, and a worst error ten times below the best worst case that the paper publishes.
 """
 
 import argparse

@@ -2,16 +2,17 @@
 
     python benchmarks/adapt.py [PROBLEM ...] [--part ours|paper|rivals] [--budget 0.02] [--set ..] [--kept] [--out PAGE]
 
-ours     The base is a default `clpinn train PROBLEM --seed 0`. A head is fitted by Levenberg-Marquardt at every unseen
-         candidate (at 200 of them, drawn at random, for Poisson-Boltzmann). Seconds per target are those in a batch,
-         and the median of about five targets that are adapted one by one. Compilation is reported separately.
+ours     The base is a default `clpinn train PROBLEM --seed 0`. Every unseen candidate gets a head, fitted by
+         Levenberg-Marquardt (Poisson-Boltzmann: 200 of them, drawn at random). "s per target" is the time in a batch,
+         "alone" the median of some targets that are adapted one by one. Compilation is reported apart.
 paper    The base is trained as in the paper (ACR, Adam then L-BFGS) with a fraction of its steps (--budget). A head is
-         fitted by 500 Adam steps at 40 unseen thetas, drawn at random. It counts even if the evidence is against it.
-rivals   Bases of P2INN, HyperPINN and on Burgers Meta-PINN with that fraction of the paper's steps, and a fresh
-         standard PINN. Each is adapted at two unseen thetas, drawn at random, by 500 Adam steps of its own method.
+         fitted by 500 Adam steps at 40 unseen thetas, drawn at random. It is used whatever its estimate says.
+rivals   The bases are P2INN, HyperPINN and on Burgers Meta-PINN, with the same fraction of the paper's steps, and a
+         fresh standard PINN. Each is adapted in its own way by 500 Adam steps, at two thetas drawn at random from its
+         own unseen candidates. So the methods do not share their targets.
 
-References are used to report errors, nothing else. Runs are kept in runs/adapt and resumed. Measurements are kept in
-benchmarks/results/adapt with their commit, and are not repeated.
+References give the reported errors and nothing else. Runs are kept in runs/adapt and resumed. What was measured is kept
+in benchmarks/results/adapt with its commit, and is not measured again.
 """
 
 import argparse

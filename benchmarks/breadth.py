@@ -2,12 +2,13 @@
 
     python benchmarks/breadth.py [PROBLEM ...] [--seconds 60] [--kept] [--out docs/breadth.md]
 
-The problems are those of benchmarks/user_problems.py and two examples: textbook equations with soft conditions, none
-scaled or otherwise prepared. Each cell is `clpinn train PROBLEM --seed 0 --seconds S`, kept in
-benchmarks/results/breadth with its commit; one that is there is not run again. Seconds are of training, compilation
-included; cores are those that the process may use. Errors are relative L2 over the problem's grid of thetas, the
-largest of its outputs: macro is the mean over thetas, worst the largest. *Without* is `--set natural.causality=0`, on
-problems with a time.
+The problems are those of benchmarks/user_problems.py and two examples: textbook equations with soft conditions. None is
+scaled or prepared in another way. Each cell is `clpinn train PROBLEM --seed 0 --seconds S`. It is kept in
+benchmarks/results/breadth with its commit, and a kept cell is not run again.
+
+Seconds are those of training; in the cells of today they include compilation. Cores are those that the process may use.
+Errors are relative L2 errors over the problem's grid of thetas, for the output with the largest error. Macro is the
+mean over thetas, worst the largest. The last column is `--set natural.causality=0`, for problems with a time.
 """
 
 import argparse

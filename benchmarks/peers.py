@@ -3,15 +3,18 @@
     python -m venv peers && peers/bin/pip install torch==2.13.0 deepxde scimba jinns
     python benchmarks/peers.py [PROBLEM ...] --python peers/bin/python [--seconds 60 300] [--seeds 0 1 2] [--kept]
 
-Parametric Burgers and Allen-Cahn: the same equation, the same box and scale of theta, and for all the same hard
-constraint, which is the strongest form for each of them. clpinn has its default settings; DeepXDE (PyTorch) Adam, then
-L-BFGS; Scimba and jinns their natural gradients. The settings of a peer are said on top of its script in
-benchmarks/peers. Seconds are of training, compilation included and imports not. Errors are relative L2 over clpinn's
-evaluation grid, one for each theta of its grid: macro is their mean, worst the largest.
+Parametric Burgers and Allen-Cahn. All tools solve the same equation on the same box, with the same scale of theta and
+the same hard constraint. A hard constraint is the strongest form for each of them. clpinn has its default settings.
+DeepXDE (PyTorch) runs Adam, then L-BFGS. Scimba and jinns run their natural gradients. The script of each peer in
+benchmarks/peers states its settings.
 
-The peers have an environment of their own. A cell is kept in benchmarks/results/peers and not run again once it is
-there, so that the table can be made in parts; --kept runs none and shows those that are there. Tools take turns within
-a seed, a problem and a time. Cores are those that the process may use. With --out the tables are written to a page.
+Seconds are those of training, with compilation and without imports. Errors are relative L2 errors on clpinn's
+evaluation grid, one per theta of its grid of thetas: macro is their mean, worst the largest. Cores are those that the
+process may use.
+
+The peers have an environment of their own. Each cell is kept in benchmarks/results/peers, and a kept cell is not run
+again, so the table can be made in parts. --kept runs nothing and shows all kept cells. Tools take turns within a seed,
+a problem and a time. --out writes the tables to a page.
 """
 
 import argparse

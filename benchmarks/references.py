@@ -22,10 +22,13 @@ from clpinn.problems import BENCHMARKS
 
 PAGE = """# Reference solutions
 
-How far the numerical references can be trusted. Errors are the largest difference over the largest |u|; the claim
-holds at every theta of the box. *Coarse to default* shows the difference to a refined solution as the resolution
-rises: {coarse}. *Independent* is the difference to a second method that shares nothing with the first. The
-references of schaffer and kovasznay are closed forms.
+How accurate the numerical references are. An error is the largest difference over the largest |u|. *Claimed* holds at
+every theta of the box.
+
+- *Coarse to default* is the difference to a refined solution as the resolution rises:
+  {coarse}.
+- *Independent* is the difference to a second method that shares nothing with the first.
+- The references of schaffer and kovasznay are closed forms.
 
 {table}
 

@@ -1,12 +1,16 @@
-"""Flow in a channel whose height is a parameter: coordinates mapped by parameters."""
+"""Flow in a channel whose height is a parameter: clpinn train examples/channel.py:Channel
+
+It shows how parameters move the geometry.
+"""
 
 import clpinn as cl
 
 
 class Channel(cl.Problem):
-    """Fully developed flow under a unit pressure gradient, no slip at the walls y = 0 and y = height.
+    """Fully developed flow under a unit pressure gradient, without slip at the walls y = 0 and y = height.
 
-    The box is the unit square; `place` stretches it to the channel. The equation is written in physical coordinates.
+    The coordinates of the box form the unit square. `place` maps it to the channel. The equation, the conditions and
+    the reference are written in physical coordinates.
     """
 
     coordinates = cl.Box(x=(0, 1), y=(0, 1))

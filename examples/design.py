@@ -1,6 +1,7 @@
-"""A design sweep: which material cools a rod fast enough? python examples/design.py
+"""A design question: which material cools a rod fast enough? python examples/design.py
 
-A sweep over thousands of diffusivities is one call. Then the best one is found by gradients through the surrogate.
+One call sweeps over thousands of diffusivities. Newton's method then finds the best one, with gradients through the
+surrogate.
 """
 
 import jax
@@ -10,7 +11,7 @@ from own_pde import trained
 import clpinn as cl
 
 LIMIT, WHEN = 0.1, 0.5
-"""The middle of the rod is to be below LIMIT at the time WHEN."""
+"""The middle of the rod must be colder than LIMIT at the time WHEN."""
 
 
 def main(surrogate: cl.Surrogate) -> dict[str, float]:

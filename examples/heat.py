@@ -1,4 +1,4 @@
-"""Heat in a rod, over its diffusivity: a problem of your own, with its exact solution."""
+"""Heat in a rod, over its diffusivity: the smallest complete problem, with its exact solution."""
 
 import jax.numpy as jnp
 
@@ -6,7 +6,7 @@ import clpinn as cl
 
 
 class Heat(cl.Problem):
-    """u_t = kappa u_xx, a sine that decays."""
+    """u_t = kappa u_xx: a sine that decays."""
 
     coordinates = cl.Box(x=(0, 1), t=(0, 1))
     parameters = cl.Box(kappa=cl.log(0.01, 1.0))

@@ -1,10 +1,11 @@
-"""An inverse problem: the viscosity of a Burgers flow from 50 noisy measurements: python examples/inverse.py
+"""An inverse problem, the viscosity of a Burgers flow from 50 noisy measurements: python examples/inverse.py
 
-The surrogate knows the flow at every viscosity, and JAX its derivative by it. So a fit is a handful of Gauss-Newton
-steps, milliseconds each, and can be repeated for many draws of the noise. The same derivative says how well the
-viscosity can be known at all: noise over the norm of the derivative is the smallest standard deviation that any
-unbiased estimate can have (Cramér and Rao). Where the flow has a sharp layer, few of the points lie in it, and
-50 of them do not tell as much.
+The surrogate gives the flow at every viscosity, and JAX gives its derivative by the viscosity. So a fit takes a few
+Gauss-Newton steps of some milliseconds each. It can be repeated for many draws of the noise.
+
+The derivative also says how well the viscosity can be known at all. No unbiased estimate has a standard deviation below
+the noise divided by the norm of the derivative (Cramér and Rao). If the flow has a sharp layer, few of the 50 points
+lie in it, so they determine the viscosity less well.
 """
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 import clpinn as cl
 
 NUS, POINTS, NOISE, DRAWS = (0.02, 0.05, 0.1, 0.3, 1.0), 50, 0.01, 10
-"""What is to be found; how many points are measured; the noise, relative to the spread of u; how often."""
+"""True viscosities; measured points; noise relative to the standard deviation of u; draws of the noise."""
 
 
 def trained() -> cl.Surrogate:
@@ -23,7 +24,7 @@ def trained() -> cl.Surrogate:
 
 
 def measured(nu: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Places, times and noisy values of u."""
+    """Positions, times and noisy values of u, each of shape (POINTS,)."""
     numbers = np.random.default_rng(seed)
     x, t = numbers.uniform(-1, 1, POINTS), numbers.uniform(0, 1, POINTS)
     u = cl.problems.Burgers().reference(x=x, t=t, nu=nu)["u"]
@@ -38,13 +39,13 @@ def main(surrogate: cl.Surrogate) -> dict[float, dict[str, float]]:
 
     @jax.jit
     def step(log_nu, *data):
-        """Gauss-Newton, at most a factor of e, inside the box; and the standard deviation to be expected."""
+        """One Gauss-Newton step, at most a factor of e and inside the box, and the expected standard deviation."""
         rest, slope = misfit(log_nu, *data), jax.jacfwd(misfit)(log_nu, *data)
         change = jnp.clip(slope @ rest / (slope @ slope), -1, 1)
         deviation = NOISE * jnp.std(data[-1]) / jnp.linalg.norm(slope)
         return jnp.clip(log_nu - change, jnp.log(box.low), jnp.log(box.high)), deviation
 
-    found = {}
+    results = {}
     for nu in NUS:
         errors, deviations = [], []
         for draw in range(DRAWS):
@@ -55,12 +56,12 @@ def main(surrogate: cl.Surrogate) -> dict[float, dict[str, float]]:
                     log_nu, deviation = step(log_nu, *data)
             errors.append(abs(float(jnp.exp(log_nu)) / nu - 1))
             deviations.append(float(deviation))
-        found[nu] = {"median": float(np.median(errors)), "expected": 0.6745 * float(np.median(deviations))}
+        results[nu] = {"median": float(np.median(errors)), "expected": 0.6745 * float(np.median(deviations))}
         print(
-            f"nu = {nu}: median error of {DRAWS} draws {found[nu]['median']:.2%}, "
-            f"expected of the best estimate {found[nu]['expected']:.2%}"
+            f"nu = {nu}: median error of {DRAWS} draws {results[nu]['median']:.2%}, "
+            f"expected of the best estimate {results[nu]['expected']:.2%}"
         )
-    return found
+    return results
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Kuramoto-Sivashinsky equation with a travelling shock: a fourth derivative, checked on an exact solution."""
+"""The Kuramoto-Sivashinsky equation with a travelling shock: a fourth derivative, checked by an exact solution."""
 
 import math
 
@@ -27,7 +27,7 @@ class KuramotoSivashinsky(cl.Problem):
 
 
 def shock(x, t, c):
-    """The exact solution."""
+    """The exact solution: a shock that travels with speed c."""
     root = math.sqrt(11 / 19)
     y = jnp.tanh(root / 2 * (x - c * t + 10))
     return c + 15 / 19 * root * (-9 * y + 11 * y**3)

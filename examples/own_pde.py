@@ -1,6 +1,6 @@
-"""A PDE of your own, from the equation to a field with a word on how far to trust it: python examples/own_pde.py
+"""Your own PDE, from the equation to a field, its residual norm and a flux: python examples/own_pde.py
 
-The equation is in heat.py. A minute's training would do better; this takes a few seconds.
+The equation is in heat.py. Training takes a few seconds here; a minute gives a better surrogate.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def main(surrogate: cl.Surrogate) -> dict[str, float]:
     print(f"relative error at three diffusivities: {error:.1e}")
 
     trust = surrogate.trust(kappa=0.1)
-    print(trust)  # needs no exact solution
+    print(trust)  # this needs no exact solution
 
     flux = surrogate.derivative("u_x", x=0.0, t=0.5, kappa=0.1)
     print(f"heat flux at the left end: {-0.1 * float(flux):.4f}")

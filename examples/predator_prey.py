@@ -1,7 +1,8 @@
 """Predators and prey (Lotka and Volterra) over two rates: clpinn train examples/predator_prey.py:PredatorPrey
 
-Residuals are small on wrong paths, too: such as leave the solution early and follow the equations from there, like prey
-without predators. Training takes times in their order, so that the solution is found from its start on.
+A wrong path can have small residuals too. It leaves the solution early and follows the equations from there, for
+example as prey without predators. The coordinate is called t, so training solves early times first and finds the right
+path.
 """
 
 import numpy as np
@@ -24,21 +25,21 @@ class PredatorPrey(cl.Problem):
     )
 
     def residual(self, d, growth, hunting):
-        met = d.prey * d.predators
+        encounters = d.prey * d.predators
         return {
-            "prey": d.prey_t - growth * d.prey + hunting * met,
-            "predators": d.predators_t - 0.8 * met + d.predators,
+            "prey": d.prey_t - growth * d.prey + hunting * encounters,
+            "predators": d.predators_t - 0.8 * encounters + d.predators,
         }
 
     def reference(self, t, growth, hunting):  # by Runge-Kutta, for evaluation only
         t, growth, hunting = np.broadcast_arrays(t, growth, hunting)
-        found = np.empty((2, *t.shape))
+        values = np.empty((2, *t.shape))
         for a, b in np.unique(np.stack([growth.ravel(), hunting.ravel()], axis=1), axis=0):
-            here = (growth == a) & (hunting == b)
+            same = (growth == a) & (hunting == b)
 
             def slope(_, y, a=a, b=b):
                 return [a * y[0] - b * y[0] * y[1], 0.8 * y[0] * y[1] - y[1]]
 
             path = solve_ivp(slope, (0, 8), [1.0, 0.5], "DOP853", dense_output=True, rtol=1e-10, atol=1e-12)
-            found[:, here] = path.sol(t[here])
-        return {"prey": found[0], "predators": found[1]}
+            values[:, same] = path.sol(t[same])
+        return {"prey": values[0], "predators": values[1]}

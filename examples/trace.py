@@ -1,4 +1,4 @@
-"""A trace product in a thin layer, in SI units: sizes from 1e-7 to 1e5, two outputs, no hard conditions."""
+"""A trace product in a thin layer, in SI units: quantities from 1e-7 to 1e5, two outputs, no hard conditions."""
 
 import jax.numpy as jnp
 
@@ -10,8 +10,8 @@ WIDTH, RATE, YIELD = 0.01, 2.0, 1e-4
 class Trace(cl.Problem):
     """u_t = kappa u_xx - r u, w_t = kappa w_xx + y r u: a substance u decays into a trace w of a ten-thousandth.
 
-    Nothing is scaled by hand: every residual is judged by the size of its own terms. y u + w only diffuses, which gives
-    the exact solution.
+    Nothing is scaled by hand, because every residual is divided by the size of its own terms. The sum y u + w only
+    diffuses. This gives the exact solution.
     """
 
     coordinates = cl.Box(x=(0, WIDTH), t=(0, 1))
