@@ -321,7 +321,7 @@ def test_query_totals_are_the_papers(
         # Counts do not depend on how well the surface is searched: few starts and no ascent keep this quick.
         monkeypatch.setattr(selection, "STARTS", 16)
         monkeypatch.setattr(gaussian_process, "ASCENT_STEPS", 1)
-        monkeypatch.setattr(selection, "length_scales", lambda unit, scores: np.full(unit.shape[1], 0.3))
+        monkeypatch.setattr(gaussian_process, "length_scales", lambda unit, scores: np.full(unit.shape[1], 0.3))
     reported, made, pool = drive(Bayesian(evaluations, 5.0), box, candidates, events, capacity, 0)
     assert reported == made == bayesian
     assert len(pool.active) == capacity

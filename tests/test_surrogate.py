@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import clpinn as cl
 from clpinn.cli.app import app, main
-from clpinn.cli.options import parse_thetas
 from clpinn.errors import SurrogateError
 from clpinn.formulation.geometry import placed
+from clpinn.formulation.thetas import parse_thetas
 from clpinn.formulation.validation import validate
 from clpinn.networks.architecture import Architecture, precision
 from clpinn.networks.make import KINDS, make

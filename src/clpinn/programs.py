@@ -20,6 +20,10 @@ MOST_BYTES = 500_000_000
 """The kept programs take at most this much of the disk; those used longest ago are removed first."""
 
 
+Lowering = Callable[[], Callable[[], None]]
+"""Traces a program, and returns what compiles it."""
+
+
 class Program:
     """A JAX function that can be compiled for some shapes before it is called."""
 
@@ -27,11 +31,20 @@ class Program:
         self._jitted = jax.jit(function)
         self._compiled: dict[Any, Callable[..., Any]] = {}
 
-    def compile(self, *arguments: Any) -> None:
-        """Compile for arguments like these: arrays, or `jax.ShapeDtypeStruct` in their place."""
+    def lowered(self, *arguments: Any) -> Callable[[], None]:
+        """Trace for arguments like these: arrays, or `jax.ShapeDtypeStruct` in their place. What is returned compiles.
+
+        Tracing holds Python's lock, compilation does not.
+        """
         signature = _signature(arguments)
-        if signature not in self._compiled:
-            self._compiled[signature] = self._jitted.lower(*arguments).compile()
+        if signature in self._compiled:
+            return lambda: None
+        program = self._jitted.lower(*arguments)
+
+        def compile() -> None:
+            self._compiled[signature] = program.compile()
+
+        return compile
 
     def __call__(self, *arguments: Any) -> Any:
         return self._compiled.get(_signature(arguments), self._jitted)(*arguments)
@@ -43,8 +56,8 @@ def _signature(arguments: Any) -> Any:
 
 
 @contextmanager
-def compiling(compilations: Sequence[Callable[[], None]]) -> Iterator[None]:
-    """Run these compilations on threads, one per core, beside the body of the `with`; then wait for them."""
+def compiling(lowerings: Sequence[Lowering]) -> Iterator[None]:
+    """Trace programs one after the other, compile them on threads, one per core, beside the body of the `with`."""
     x64 = _config("jax_enable_x64")
 
     def compiled(compilation: Callable[[], None]) -> None:
@@ -52,7 +65,7 @@ def compiling(compilations: Sequence[Callable[[], None]]) -> Iterator[None]:
             compilation()
 
     with ThreadPoolExecutor(cores()) as threads:
-        started = [threads.submit(compiled, compilation) for compilation in compilations]
+        started = [threads.submit(compiled, lowering()) for lowering in lowerings]
         yield
         for future in started:
             future.result()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from clpinn.cli.display import Display
-from clpinn.cli.options import GIVEN_PROBLEM, JSON, RUN, load_given_problem, parse_thetas, print_json
+from clpinn.cli.options import GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
 from clpinn.cli.tables import print_heads
 from clpinn.errors import ClpinnError
 
@@ -42,6 +42,7 @@ def adapt(
 
     The heads are fitted to the equations alone. If the problem has a reference, the true errors are shown as well.
     """
+    from clpinn.formulation.thetas import parse_thetas
     from clpinn.runs.directory import RunDirectory
     from clpinn.runs.evaluate import evaluate
 

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from clpinn.errors import ClpinnError
-
 PROBLEM = Annotated[str, typer.Argument(help="A benchmark (clpinn problems lists them), or your own: my_pde.py:Heat.")]
 GIVEN_PROBLEM = Annotated[
     str | None,
@@ -57,35 +55,8 @@ def load_surrogate(path: Path, given_problem: str | None) -> Any:
     return load(path, directory.problem if problem is not None or directory.started else None)
 
 
-def parse_values(words: list[str]) -> dict[str, Any]:
-    """Values by name, each of shape (values,), from words such as "nu=0.01,0.02" and "rho=4"."""
-    import numpy as np
-
-    values: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        try:
-            values[name] = np.array([float(number) for number in text.split(",")])
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise ClpinnError(f"A theta is given as name=value, such as nu=0.0113, but got {word!r}.")
-    return values
-
-
-def parse_thetas(box: Any, words: list[str]) -> Any:
-    """Thetas of shape (thetas, parameters), from words such as "nu=0.01,0.02" and "rho=4"."""
-    import numpy as np
-
-    values = parse_values(words)
-    box.require(values, complete=True)
-    try:
-        return np.stack(np.broadcast_arrays(*(values[name] for name in box)), axis=1)
-    except ValueError:
-        counts = ", ".join(f"{len(row)} of {name}" for name, row in values.items())
-        raise ClpinnError(f"Give as many values of each parameter, or a single one, but got {counts}.") from None
-
-
 def parse_scalars(words: list[str]) -> dict[str, Any]:
-    """As `parse_values`, with a single value as a number."""
+    """Values by name, from words such as "nu=0.01,0.02" and "rho=4"; a single value is a number, several a row."""
+    from clpinn.formulation.thetas import parse_values
+
     return {name: row[0] if len(row) == 1 else row for name, row in parse_values(words).items()}

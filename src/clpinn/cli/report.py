@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from clpinn.cli.display import Display, shown_warnings
-from clpinn.cli.options import GIVEN_PROBLEM, JSON, RUN, load_given_problem, parse_thetas, print_json
+from clpinn.cli.options import GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
 from clpinn.cli.tables import print_line
 
 
@@ -29,6 +29,8 @@ def plot(
     directory = RunDirectory(run, load_given_problem(given_problem))
     file = out or run / f"{kind}.png"
     with Display(None, quiet=as_json) as display, shown_warnings():
+        from clpinn.formulation.thetas import parse_thetas
+
         thetas = parse_thetas(directory.problem.parameters, theta) if theta else None
         save(draw(directory, kind, thetas, display.evaluation), file)
     if as_json:

@@ -1,6 +1,5 @@
 """`clpinn train` and `clpinn evaluate`."""
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from clpinn.cli.display import Display
-from clpinn.cli.options import GIVEN_PROBLEM, PROBLEM, load_given_problem, parse_thetas, print_json
+from clpinn.cli.options import GIVEN_PROBLEM, PROBLEM, load_given_problem, print_json
 from clpinn.cli.tables import print_metrics
 from clpinn.errors import ClpinnError
 
@@ -127,6 +126,8 @@ def _at_theta(settings: Any, problem: Any, words: list[str]) -> Any:
     """The settings of a standard PINN at the theta that --at gives."""
     if settings.method != "standard":
         raise ClpinnError("--at is the theta of a standard PINN. Use --method standard, or leave it out.")
+    from clpinn.formulation.thetas import parse_thetas
+
     thetas = parse_thetas(problem.parameters, words)
     problem.parameters.check(thetas, True)
     return replace(settings, tasks=replace(settings.tasks, fixed=tuple(map(tuple, thetas.tolist()))))
@@ -159,7 +160,8 @@ def use_devices(count: int | None) -> None:
     """Give JAX one CPU device per core, over which it divides the rows. Must come before JAX starts."""
     import jax
 
+    from clpinn.machine import cores
+
     if count is not None and count < 1:
         raise ClpinnError(f"--devices needs at least 1, but got {count}.")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    jax.config.update("jax_num_cpu_devices", count or cores)
+    jax.config.update("jax_num_cpu_devices", count or cores())

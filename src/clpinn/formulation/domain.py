@@ -229,14 +229,15 @@ class Box:
             raise DomainError(f"A sampler needs at least one point to draw, but got {count}.")
         if len(self) == 0:
             return np.zeros((count, 0))
-        from scipy.stats import qmc  # imported late: it takes a second
-
         random = generator(key)
-        if sampler == "sobol":
-            engine = qmc.Sobol(len(self), scramble=True, rng=random)
-            unit = engine.random_base2(math.ceil(math.log2(count)))[:count]
-        elif sampler == "latin":
-            unit = qmc.LatinHypercube(len(self), rng=random).random(count)
+        if sampler in ("sobol", "latin"):
+            from scipy.stats import qmc  # imported late: it takes a second
+
+            if sampler == "sobol":
+                engine = qmc.Sobol(len(self), scramble=True, rng=random)
+                unit = engine.random_base2(math.ceil(math.log2(count)))[:count]
+            else:
+                unit = qmc.LatinHypercube(len(self), rng=random).random(count)
         elif sampler == "uniform":
             unit = random.random((count, len(self)))
         elif sampler == "chebyshev":

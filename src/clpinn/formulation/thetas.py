@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import cdist
 
 from clpinn.errors import ClpinnError, ProblemError
 from clpinn.formulation.domain import Box, Points
@@ -50,6 +49,8 @@ def to_unit(thetas: Thetas, box: Box) -> Thetas:
 
 def nearest_distance(thetas: Thetas, others: Thetas, box: Box) -> Float[np.ndarray, " thetas"]:
     """Normalised distance from each theta to the nearest of the others; infinite if there are none."""
+    from scipy.spatial.distance import cdist  # here, because it takes long to import
+
     return cdist(to_unit(thetas, box), to_unit(others, box)).min(axis=1, initial=np.inf)
 
 
@@ -61,9 +62,9 @@ def coverage_hole(candidates: Thetas, trained: Thetas, box: Box) -> float:
 # Text -------------------------------------------------------------------------------------------------------
 
 
-def theta_text(names: Iterable[str], theta: Iterable[float]) -> str:
-    """A theta for people: "nu = 0.03, rho = 4"."""
-    return ", ".join(f"{name} = {value:g}" for name, value in zip(names, theta, strict=True))
+def theta_text(names: Iterable[str], theta: Iterable[float], digits: int = 6) -> str:
+    """A theta for people: "nu = 0.03, rho = 4"; nothing where there are no parameters."""
+    return ", ".join(f"{name} = {value:.{digits}g}" for name, value in zip(names, theta, strict=True))
 
 
 def parse_values(words: list[str]) -> dict[str, Float[np.ndarray, " values"]]:

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def _check_points(problem: Problem) -> None:
     if not isinstance(problem.interior, Interior):
         raise ProblemError(f"{kind}.interior must be a clpinn.Interior(points), but is {problem.interior!r}.")
     _require_whole(f"{kind}.interior", problem.interior.points)
-    problem.interior.sample(problem.coordinates, jax.random.key(0))
+    _require_points(problem, problem.interior)
 
 
 def _check_residuals(problem: Problem) -> None:
@@ -132,7 +133,7 @@ def _check_residuals(problem: Problem) -> None:
             )
         _require_whole(f"Condition {condition.name!r}", condition.points)
         _trace(lambda c=condition: condition_residuals(problem, c, network, x, theta), label)
-        condition.sample(problem.coordinates, jax.random.key(0))
+        _require_points(problem, condition)
 
 
 def _check_prior(problem: Problem) -> None:
@@ -143,6 +144,12 @@ def _check_prior(problem: Problem) -> None:
                 f"{type(problem).__name__}.prior must be positive, but is {prior} at "
                 f"{dict(zip(problem.parameters, corner))}."
             )
+
+
+def _require_points(problem: Problem, region: Interior | Condition) -> None:
+    """Draw the points of a region once, so that what is wrong with it raises. Random ones where SciPy would draw."""
+    sampler = "uniform" if region.sampler in ("sobol", "latin") else region.sampler
+    replace(region, sampler=sampler).sample(problem.coordinates, jax.random.key(0))
 
 
 def _require_whole(label: str, points: Any) -> None:

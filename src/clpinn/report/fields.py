@@ -13,7 +13,8 @@ from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at
-from clpinn.report.style import BLUE, COLOURS, ERRORS, VALUES, at, canvas, label, save, styled
+from clpinn.formulation.thetas import theta_text
+from clpinn.report.style import BLUE, COLOURS, ERRORS, VALUES, canvas, label, save, styled
 from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.surrogate import Surrogate
 
@@ -34,7 +35,7 @@ def plot_reference(problem: Problem, path: Path) -> None:
             if drawn is not None:
                 figure.colorbar(drawn, ax=panel, label=label(problem, name))
             if row == 0:
-                panel.set_title(at(theta))
+                panel.set_title(theta_text(theta.keys(), theta.values(), digits=4))
     save(figure, path)
 
 
@@ -67,7 +68,12 @@ def fields(run: RunDirectory, thetas: Points | None = None, progress: Progress |
             if column > 0 or len(columns) == 1:
                 figure.colorbar(drawn, ax=panels[row][:2].tolist() if column == 1 else panel, pad=0.02)
         panels[row][0].annotate(
-            at(theta), (0, 1.19), xycoords="axes fraction", va="bottom", fontweight="bold", annotation_clip=False
+            theta_text(theta.keys(), theta.values(), digits=4),
+            (0, 1.19),
+            xycoords="axes fraction",
+            va="bottom",
+            fontweight="bold",
+            annotation_clip=False,
         )
         if progress:
             progress("fields", row + 1, len(pairs))
@@ -82,7 +88,9 @@ def _curves(run: RunDirectory, thetas: list[Theta], points: Points) -> Figure:
     for column, name in enumerate(problem.outputs):
         for theta, colour in zip(thetas, COLOURS):
             predicted, x = _prediction(run, points, theta)[name], _physical(problem, points, theta)[axis]
-            panels[0][column].plot(x, predicted, color=colour, label=at(theta) or None)
+            panels[0][column].plot(
+                x, predicted, color=colour, label=theta_text(theta.keys(), theta.values(), digits=4) or None
+            )
             if problem.reference is not None:
                 exact = _reference(problem, points, theta)[name]
                 panels[0][column].plot(x, exact, color="black", linestyle=":", linewidth=1)
@@ -122,7 +130,7 @@ def streamlines(run: RunDirectory, thetas: Points | None = None, progress: Progr
             panel.streamplot(x, y, u, v, color="white", linewidth=0.6, arrowsize=0.6, density=1.1)
             panel.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")
             panel.grid(False)
-            panel.set_title(f"{rows[row]}, {at(theta)}")
+            panel.set_title(f"{rows[row]}, {theta_text(theta.keys(), theta.values(), digits=4)}")
             if row == len(rows) - 1:
                 panel.set_xlabel(label(problem, "x"))
             if column == 0:

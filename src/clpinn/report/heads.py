@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 
 from clpinn.formulation.domain import Points
 from clpinn.formulation.references import Progress
+from clpinn.formulation.thetas import theta_text
 from clpinn.report.fields import absolute_errors, draw_field
-from clpinn.report.style import BLUE, ERRORS, GREY, at, canvas, styled
+from clpinn.report.style import BLUE, ERRORS, GREY, canvas, styled
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.evaluate import evaluate
 
@@ -42,7 +43,7 @@ def heads(run: RunDirectory, thetas: Points | None = None, progress: Progress | 
         for panel, errors, when in zip(panels[row][1:], fields, ("before", "after")):
             limits: dict[str, Any] = {"cmap": ERRORS, "vmin": 0.0, "vmax": highest} if len(shape) > 1 else {}
             drawn = draw_field(panel, problem, physical, errors[name], shape, name, **limits)
-            panel.set_title(f"|error| {when}, {at(worst)}")
+            panel.set_title(f"|error| {when}, {theta_text(worst.keys(), worst.values(), digits=4)}")
             if drawn is not None and when == "after":
                 figure.colorbar(drawn, ax=panels[row][1:].tolist())
     panels[0][0].set_title(run.name)

@@ -1,6 +1,6 @@
 """How all figures look: sizes in inches, colours that colour-blind readers can tell apart, labels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -82,11 +82,6 @@ def label(problem: Problem, name: str) -> str:
     """A name with its unit."""
     unit = problem.units.get(name)
     return f"{name} [{unit}]" if unit else name
-
-
-def at(theta: Mapping[str, float]) -> str:
-    """A theta as text, empty where there are no parameters."""
-    return ", ".join(f"{name} = {value:.4g}" for name, value in theta.items())
 
 
 def scale(panel: Axes, axis: Axis, which: str = "x") -> None:

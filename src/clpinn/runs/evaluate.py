@@ -153,9 +153,9 @@ def _predict(
 @eqx.filter_jit
 def _chunk(identity: Identity, network: Network, x: Array, theta: Array) -> tuple[Array, Array]:
     problem = identity.problem
-    found = jax.vmap(lambda point: values(problem, network, point, theta))(x)
+    outputs = jax.vmap(lambda point: values(problem, network, point, theta))(x)
     residual = jax.vmap(lambda point: residuals(problem, network, point, theta))(x)
-    return jnp.stack([found[name] for name in problem.outputs]), jnp.stack(list(residual.values()))
+    return jnp.stack([outputs[name] for name in problem.outputs]), jnp.stack(list(residual.values()))
 
 
 def _mean(entries: np.ndarray) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from clpinn.errors import Outcome, RunError
 from clpinn.formulation.pointwise import theta_features
+from clpinn.formulation.thetas import theta_text
 from clpinn.networks.metapinn import MetaPINN
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.session import Result, Session
@@ -32,8 +33,8 @@ def train_metapinn(session: Session, run_task: Callable[[Settings, RunDirectory,
     results: list[Result] = []
     for i, theta in enumerate(thetas):
         label = "the centre" if i == 0 else f"support task {i} of {len(support)}"
-        theta_text = ", ".join(f"{name} = {value:.4g}" for name, value in zip(problem.parameters, theta))
-        session.observer.message(f"Meta-PINN: {label}, {theta_text}")
+        place = theta_text(problem.parameters, theta, digits=4)
+        session.observer.message(f"Meta-PINN: {label}, {place}")
         start = results[0].network if results else None
         result = run_task(_task_settings(settings, theta, 1 / len(thetas)), directory.task(i), start)
         if result.outcome is Outcome.DIVERGED:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
@@ -146,6 +145,8 @@ def _most_together(rows: int, parameters: int) -> int:
 
 
 def _adam(steps: int) -> Fit:
+    import optax  # here, because it takes long to import
+
     optimizer = optax.adam(ADAM_RATE)
 
     def fit(loss: Callable[[Array], Array], linearised: Callable[[Array], tuple[Array, Array]], start: Array):

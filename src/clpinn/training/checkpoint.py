@@ -115,8 +115,8 @@ def load(folder: Path | str, like: Any) -> Loaded | None:
     files = _files(Path(folder))
     for path in files.values():
         try:
-            found, arrays = read(path)
-            step, description = int(found["step"]), dict(found["description"])
+            header, arrays = read(path)
+            step, description = int(header["step"]), dict(header["description"])
         except (CheckpointError, OSError, KeyError, TypeError, ValueError) as error:
             damaged.append(f"Checkpoint {path.name} cannot be used: {error}")
             continue
@@ -133,8 +133,8 @@ def _files(folder: Path) -> dict[int, Path]:
     """Checkpoints of a folder by step, the newest first."""
     if not folder.is_dir():
         return {}
-    found = {int(match[1]): path for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))}
-    return dict(sorted(found.items(), reverse=True))
+    files = {int(match[1]): path for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))}
+    return dict(sorted(files.items(), reverse=True))
 
 
 # Writing ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
 from clpinn.machine import on_all_cores
-from clpinn.programs import Program
+from clpinn.programs import Lowering, Program
 from clpinn.training.residuals import Terms
 
 BALANCE_RANGE = 1e-12
@@ -71,17 +71,17 @@ class Rows:
         chunk = _chunk(share)
         return devices * chunk * math.ceil(share / chunk)
 
-    def compilations(
+    def lowerings(
         self, network: Any, drawn: Mapping[str, int], evaluated: Sequence[Mapping[str, int]]
-    ) -> list[Callable[[], None]]:
-        """What compiles the programs for batches of some sizes, points by term; the longest first.
+    ) -> list[Lowering]:
+        """What traces and compiles the programs for batches of some sizes, points by term; the longest first.
 
         Batches that are `drawn` are differentiated, of those that are `evaluated` the residuals are computed.
         """
         batch = self._batch_shape(drawn)
-        residuals = [partial(self._residuals.compile, network, self._batch_shape(points)) for points in evaluated]
-        squares = partial(self._squares.compile, network, batch)
-        return [partial(self._jacobians.compile, network, batch), *residuals, squares]
+        residuals = [partial(self._residuals.lowered, network, self._batch_shape(points)) for points in evaluated]
+        squares = partial(self._squares.lowered, network, batch)
+        return [partial(self._jacobians.lowered, network, batch), *residuals, squares]
 
     def _batch_shape(self, points: Mapping[str, int]) -> dict[str, Batch]:
         """A batch with shapes in place of arrays."""

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 from clpinn.errors import ProblemError
 from clpinn.formulation.domain import Box
 from clpinn.formulation.thetas import Theta, Thetas, nearest_distance, to_unit
-from clpinn.training.gaussian_process import Posterior, length_scales, maximise_ucb, normalised
 from clpinn.training.tasks import Losses, TaskPool
 
 Query = Callable[[Thetas], np.ndarray]
@@ -174,6 +172,8 @@ class GridGreedy(Selector):
     def select(
         self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: jax.Array
     ) -> Selection:
+        from scipy.spatial.distance import cdist  # here, because it takes long to import
+
         tasks = pool.thetas
         distances = cdist(to_unit(tasks, box), to_unit(candidates, box))
         on_grid = distances.min(axis=1, initial=np.inf) <= SAME
@@ -238,6 +238,13 @@ class Bayesian(Selector):
 
     def _search(self, observations: _Observations, starts: Thetas, box: Box) -> Losses:
         """Query `evaluations` thetas, one at a time; the posterior mean at the starts in the end."""
+        from clpinn.training.gaussian_process import (  # here, because SciPy takes long to import
+            Posterior,
+            length_scales,
+            maximise_ucb,
+            normalised,
+        )
+
         thetas = to_unit(observations.thetas, box)
         capacity, fitted = len(thetas) + self.evaluations, len(thetas)
         posterior = Posterior(length_scales(thetas, observations.scores), thetas, starts, capacity)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 from clpinn.formulation.domain import Box, Points
 from clpinn.formulation.pointwise import residual_sizes, values
 from clpinn.formulation.problem import Condition, Data
-from clpinn.programs import Program
+from clpinn.programs import Lowering, Program
 from clpinn.training.causality import PointWeights, equal_weights
 from clpinn.training.residuals import Terms
 
@@ -55,13 +55,13 @@ class SizeMeter:
         self.terms, self.dtype = terms, dtype
         self._sizes = {name: Program(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in _size_functions(terms).items()}
 
-    def compilations(self, network: Any) -> list[Callable[[], None]]:
-        """What compiles the programs for a measurement over the box."""
+    def lowerings(self, network: Any) -> list[Lowering]:
+        """What traces and compiles the programs for a measurement over the box."""
         problem = self.terms.problem
         columns = len(problem.coordinates), len(problem.parameters)
         points = self._theta_count() * POINTS_PER_THETA
         x, theta = (jax.ShapeDtypeStruct((points, count), self.dtype) for count in columns)
-        return [partial(program.compile, network, x, theta) for program in self._sizes.values()]
+        return [partial(program.lowered, network, x, theta) for program in self._sizes.values()]
 
     def _theta_count(self) -> int:
         """Thetas of a measurement over the box: at least twice as many as the polynomial has coefficients."""

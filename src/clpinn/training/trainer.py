@@ -22,7 +22,6 @@ from clpinn.programs import compiling
 from clpinn.training.events import Events
 from clpinn.training.settings import Settings
 from clpinn.training.stages import Stage
-from clpinn.training.stages.adam_lbfgs import AdamStage, LBFGSStage, PoolLosses
 from clpinn.training.stages.natural import NaturalStage
 from clpinn.training.state import Callbacks, State, Timing
 
@@ -49,6 +48,12 @@ class Trainer:
         if settings.optimizer == "natural":
             self.stages["natural"] = NaturalStage(problem, settings, keys, self.dtype, self.timing)
         else:
+            from clpinn.training.stages.adam_lbfgs import (  # Optax takes long to import
+                AdamStage,
+                LBFGSStage,
+                PoolLosses,
+            )
+
             losses = PoolLosses.of(problem, settings, keys["points"], keys["validation"], self.dtype)
             self.stages["adam"] = AdamStage(losses, settings, keys["batches"])
             self.stages["lbfgs"] = LBFGSStage(losses, settings, keys["batches"])
@@ -67,7 +72,7 @@ class Trainer:
         fresh = partial(make, self.problem, self.settings.network, self._network_key, self.dtype)
         shapes = network or eqx.filter_eval_shape(fresh)
         first = next(iter(self.stages.values()))
-        with self.timing.measure("compilation"), compiling(first.compilations(shapes) if compile else []):
+        with self.timing.measure("compilation"), compiling(first.lowerings(shapes) if compile else []):
             network = network or fresh()
         return State(
             network=network,

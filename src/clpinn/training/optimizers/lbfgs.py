@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
@@ -115,6 +114,8 @@ class LBFGS:
         if int(outcome) != MOVED:
             reason = REASONS.get(int(outcome), "")
             return parameters, state, Step(value, norm, evaluations, bool(reason), reason)
+
+        import scipy.optimize  # here, because it takes long to import
 
         # SciPy searches along a line of one dimension; the parameters stay on the device.
         trials: dict[float, tuple[float, float, Any, Any, Any]] = {}

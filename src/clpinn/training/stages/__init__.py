@@ -8,6 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from clpinn.formulation.domain import Points
+from clpinn.programs import Lowering
 from clpinn.training.optimizers import Step
 from clpinn.training.state import State
 
@@ -28,8 +29,8 @@ class Stage(ABC):
     def init(self, network: Any) -> Any:
         """The optimiser's state at the start of a run: what `State` holds under this stage's name."""
 
-    def compilations(self, network: Any) -> list[Callable[[], None]]:
-        """What compiles the programs of a step, for a network or its shapes, so that no step waits for it."""
+    def lowerings(self, network: Any) -> list[Lowering]:
+        """What traces and compiles the programs of a step, for a network or its shapes."""
         return []
 
     def enter(self, state: State) -> State:

@@ -5,7 +5,7 @@ and ends runs without bounds. A run that has learnt nothing after 100 steps star
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
 from clpinn.machine import memory
 from clpinn.networks.make import make
+from clpinn.programs import Lowering
 from clpinn.training.amplitudes import amplified, rescaled
 from clpinn.training.batches import TaskMix, reweighted, row_source
 from clpinn.training.causality import causal_weights
@@ -66,12 +67,12 @@ class NaturalStage(Stage):
     def init(self, network: Any) -> Any:
         return self._optimizer.init(network), self._meter.ones()
 
-    def compilations(self, network: Any) -> list[Callable[[], None]]:
+    def lowerings(self, network: Any) -> list[Lowering]:
         batches = self._batches
         evaluated = [batches.candidate_points(), self._validation_points()]
         return [
-            *self._rows.compilations(network, batches.points, evaluated),
-            *self._meter.compilations(network),
+            *self._rows.lowerings(network, batches.points, evaluated),
+            *self._meter.lowerings(network),
         ]
 
     def enter(self, state: State) -> State:
