@@ -76,7 +76,8 @@ def run(
     A finished run is left as it is, except under natural if `steps` or `seconds` are given.
     """
     directory = RunDirectory(Path(out), problem)
-    return _run(problem, settings, directory, resume, name, checkpoint_seconds, observer or Observer(), start)
+    with kept_programs():
+        return _run(problem, settings, directory, resume, name, checkpoint_seconds, observer or Observer(), start)
 
 
 def _run(
@@ -107,7 +108,7 @@ def _run(
             "--resume."
         )
     _check_reference(problem)
-    with jax.enable_x64(settings.precision == "double"), kept_programs():
+    with jax.enable_x64(settings.precision == "double"):
         trainer = Trainer(problem, settings)
         observer.compiling()
         state = trainer.init(start, compile=True)  # settings that make no sense fail here, before anything is written
