@@ -13,6 +13,7 @@ import pytest
 import clpinn as cl
 from clpinn.networks.architecture import Architecture, count
 from clpinn.networks.make import make
+from clpinn.problems import load_problem
 from clpinn.surrogate.adapt import adapt
 from clpinn.surrogate.adaptations import ADAPTATIONS, Adapted, Head, Heads
 from clpinn.training.settings import override
@@ -173,7 +174,7 @@ def test_modulation_trains_singular_values_and_the_shift_alone():
 
 @pytest.mark.parametrize(("name", "size"), [("burgers", 207), ("allen_cahn", 230), ("kovasznay", 207)])
 def test_modulations_have_the_papers_sizes(name: str, size: int):
-    problem = cl.problems.BENCHMARKS[name]()
+    problem = load_problem(name, paper=True)
     base = make(problem, cl.paper(problem, "p2inn").network, KEY)
     theta = jnp.asarray(problem.parameters.corners()[0])
     assert count(ADAPTATIONS["svd"](problem, base).start(theta, KEY)) == size

@@ -97,12 +97,13 @@ def test_task_losses_are_unweighted_and_dense():
 
 def test_a_growing_pool_compiles_nothing_anew():
     _, network, _, _, loss = setup(jnp.float32)
+    before = loss._sums.objective._cache_size(), loss._sums.task_losses._cache_size()
     for count in (1, 2, 3):
         active = Tasks.padded(ACTIVE[:count], np.ones(count), 4, jnp.float32)
         replay = Tasks.padded(REPLAY[: count - 1], np.ones(count - 1), 5, jnp.float32)
         loss.objective(network, active, replay, jax.random.key(0))
         loss.task_losses(network, ACTIVE[:count])
-    assert loss._objective._cache_size() == 1 and loss._losses._cache_size() == 1
+    assert loss._sums.objective._cache_size() == before[0] + 1 and loss._sums.task_losses._cache_size() == before[1] + 1
 
 
 def test_batches_are_unbiased_and_follow_the_key():

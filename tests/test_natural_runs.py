@@ -18,9 +18,10 @@ from clpinn.presets import natural
 from clpinn.problems import load_problem
 from clpinn.runs.run import run
 from clpinn.runs.session import Observer
-from clpinn.training import checkpoint, trainer
+from clpinn.training import checkpoint
 from clpinn.training.batches import Batches
 from clpinn.training.settings import override
+from clpinn.training.stages import natural as natural_stage
 from clpinn.training.stages.natural import EVENTS_UNTIL, VALIDATION_STEPS
 from clpinn.training.trainer import Trainer
 
@@ -121,7 +122,7 @@ def test_a_new_amplitude_changes_no_function(size):
         phi = np.linspace(-1e-5, 1e-5, optimizer.momentum.size) * size
         phi[-1] = 0  # the amplitude's own
         state = dataclasses.replace(state, network=network, natural=(optimizer._replace(momentum=phi), scales))
-        after = chosen._rescaled(state)
+        after = chosen.stages["natural"]._rescaled(state)
         inputs = jnp.full(Decay().coordinates.feature_count, 0.3), jnp.full(Decay().parameters.feature_count, -0.7)
         assert (after is state) == (size == 0.5)
         np.testing.assert_allclose(after.network(*inputs), network(*inputs), rtol=1e-12)
@@ -140,8 +141,8 @@ def test_two_runs_under_natural_are_bit_identical(tmp_path):
 
 
 def test_without_bounds_a_run_ends_when_its_progress_does(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "PATIENCE", 20)
-    monkeypatch.setattr(trainer, "SHORTEST", 0.5)
+    monkeypatch.setattr(natural_stage, "PATIENCE", 20)
+    monkeypatch.setattr(natural_stage, "SHORTEST", 0.5)
     result = run(Decay(), natural_for(), tmp_path)
     assert result.outcome == "finished" and result.metrics["validation"] < 1e-2
     assert counters(tmp_path)["rate"] == 0.5
@@ -183,7 +184,7 @@ def test_a_start_that_gets_nowhere_is_followed_by_another(tmp_path, monkeypatch)
 def test_patience_waits_for_another_start(tmp_path, monkeypatch):
     """A run without bounds: what is stuck is begun again, with full steps, before progress is asked for."""
     for name, value in (("START_STEPS", 20), ("STARTS", 3), ("PATIENCE", 10), ("NOTHING_LEARNT", 0.0)):
-        monkeypatch.setattr(trainer, name, value)
+        monkeypatch.setattr(natural_stage, name, value)
     messages: list[str] = []
     rates: list[tuple[int, float]] = []
     observer = Observer(lambda state, *_: rates.append((state.step, state.rate)), message=messages.append)

@@ -14,7 +14,7 @@ from clpinn.networks.metapinn import MetaPINN
 from clpinn.networks.p2inn import P2INN
 from clpinn.networks.standard import StandardPINN
 from clpinn.presets import paper
-from clpinn.problems import BENCHMARKS
+from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.protocol import RIVALS
 
 KEY = jax.random.key(0)
@@ -119,7 +119,7 @@ def test_glorot():
     ],
 )
 def test_rivals_have_the_sizes_of_the_paper(name: str, p2inn: int, hyper: int, generated: int, standard: int):
-    problem = BENCHMARKS[name]()
+    problem = load_problem(name, paper=True)
     networks = {method: make(problem, paper(problem, method).network, KEY) for method in RIVALS}
     assert count(networks["p2inn"]) == p2inn and count(networks["standard"]) == standard
     hypernetwork = networks["hyperpinn"]

@@ -18,7 +18,7 @@ from small import Decay
 from clpinn.runs.directory import load_network
 from clpinn.runs.run import run
 from clpinn.runs.session import Observer
-from clpinn.training import trainer
+from clpinn.training.stages import natural as natural_stage
 
 
 def test_stop_at_steps_and_resume(tmp_path):
@@ -150,8 +150,8 @@ def test_new_bounds_take_the_place_of_the_old_ones(tmp_path):
 
 
 def test_a_run_that_ended_by_itself_goes_on_with_a_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "PATIENCE", 10)
-    monkeypatch.setattr(trainer, "SHORTEST", 0.5)
+    monkeypatch.setattr(natural_stage, "PATIENCE", 10)
+    monkeypatch.setattr(natural_stage, "SHORTEST", 0.5)
     ended = run(Decay(), natural_for(), tmp_path)
     steps = ended.metrics["steps"]
     assert ended.outcome == "finished"

@@ -178,6 +178,8 @@ class NaturalStage(Stage):
         """The same functions, with amplitudes that keep the output layer's weights near one."""
         optimizer, sizes = state.natural
         network, momentum = rescaled(state.network, optimizer.momentum)
+        if network is state.network:
+            return state
         return replace(state, network=network, natural=(optimizer._replace(momentum=momentum), sizes))
 
     def _grown(self, state: State, done: float) -> State:
