@@ -109,7 +109,7 @@ def test_a_step_tells_what_it_met():
     _, _, step = optimizer.step(objective, parameters, optimizer.init(parameters), 1.0)
     rows = matrix @ flat(parameters) - right
     np.testing.assert_allclose(float(step.value), rows @ rows, rtol=1e-12)
-    np.testing.assert_allclose(float(step.gradient_norm), np.linalg.norm(matrix.T @ rows), rtol=1e-12)
+    np.testing.assert_allclose(float(step.gradient_norm), 2 * np.linalg.norm(matrix.T @ rows), rtol=1e-12)
     assert objective.jacobians == 1 and 1 <= objective.values <= optimizer.halvings
 
 

@@ -98,8 +98,9 @@ class Natural:
         self, objective: RowObjective, parameters: Any, state: NaturalState, longest: float
     ) -> tuple[Any, NaturalState, Step]:
         rows, jacobian, value_at = objective(parameters)
-        value, slope = float(rows @ rows), jacobian.T @ rows
-        norm = float(np.linalg.norm(slope))
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is the caller's to deal with
+            value, slope = float(rows @ rows), jacobian.T @ rows
+        norm = 2 * float(np.linalg.norm(slope))  # of the gradient of the sum of squares
         info = Step(jnp.asarray(value), jnp.asarray(norm), evaluations=1)
         if not np.isfinite(norm):
             return parameters, state, info
