@@ -15,7 +15,7 @@ class Identity:
 
     Two problems are the same if they are of one class and nothing that their functions use has changed in between:
     attributes of the class and the instance, closures, and global variables of the user's own functions. So a second
-    `cl.train(Heat())` compiles nothing, and one after `Heat.kappa = 2` or a changed constant compiles anew.
+    `cl.train(Heat())` compiles nothing, and one after `heat.kappa = 2` or a changed constant compiles anew.
     """
 
     def __init__(self, problem: Problem):
@@ -29,9 +29,7 @@ class Identity:
         self._hash = hash(self._fingerprint)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Identity):
-            return False
-        return other.problem is self.problem or other._fingerprint == self._fingerprint
+        return isinstance(other, Identity) and other._fingerprint == self._fingerprint
 
     def __hash__(self) -> int:
         return self._hash
