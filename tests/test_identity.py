@@ -85,7 +85,8 @@ def test_an_instance_that_changes_is_trained_as_it_is_now():
 
     problem = Level()
     before = cl.train(problem, steps=5)(x=0.5)["u"]
-    problem.level = 3.0    assert abs(before - 1) < 0.2 and abs(cl.train(problem, steps=5)(x=0.5)["u"] - 3) < 0.2
+    problem.level = 3.0
+    assert abs(before - 1) < 0.2 and abs(cl.train(problem, steps=5)(x=0.5)["u"] - 3) < 0.2
 
 
 def test_evaluation_grids_do_not_matter():
