@@ -17,6 +17,7 @@ FLOW: dict[str, list[str]] = {
     "errors": [],
     "files": [],
     "machine": [],
+    "keys": [],
     "programs": [],
     "protocol": [],
     "calculus": ["jets", "names", "linearity"],

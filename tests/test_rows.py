@@ -57,6 +57,20 @@ def in_order(rows: dict[str, jax.Array]) -> np.ndarray:
     return np.concatenate([term.reshape(-1, *term.shape[2:]) for term in terms])
 
 
+@pytest.mark.parametrize("points", (1, 63, 64, 65, 2048, 2049, 5000))
+def test_residuals_of_batches_of_any_size(mixed, points):
+    """More points than one call takes, chunks that are filled in part, and terms that a batch leaves out."""
+    counts = {name: points for name in TERMS} | {"interior": 70}
+    batch = mixed.source.batches.uniform(jax.random.key(3), counts, mixed.source.sizes.ones(), None)
+    batch.pop("sensors")
+    residuals = mixed.source.rows.residuals(mixed.network, batch)
+    assert set(residuals) == set(batch) and len(residuals["interior"]) == 70
+    for name, row in plain_rows(mixed.problem, mixed.network, batch).items():
+        term = next(term for term in TERMS if name in TERMS[term])
+        column = residuals[term][:, TERMS[term].index(name)]
+        np.testing.assert_allclose(column, row, rtol=1e-11, atol=1e-14)
+
+
 def test_values_and_the_jacobian_are_those_of_the_rows(mixed):
     batch = mixed.draw(0)
     flat, unflatten = ravel_pytree(mixed.network)

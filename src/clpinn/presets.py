@@ -7,7 +7,6 @@ import math
 from dataclasses import replace
 
 import equinox as eqx
-import jax
 
 from clpinn.errors import SettingsError
 from clpinn.formulation.problem import Problem
@@ -81,15 +80,14 @@ def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
     Adam alone trains P2INN and HyperPINN. A standard PINN has one task: the centre of the box, or `tasks.fixed`.
     Meta-PINN trains standard PINNs at the centre and then at its support thetas.
     """
-    key = jax.random.key(0)
-    size = count(eqx.filter_eval_shape(make, problem, Architecture("fnn", protocol.width, protocol.depth), key))
+    size = count(eqx.filter_eval_shape(make, problem, Architecture("fnn", protocol.width, protocol.depth), None))
     if method == "p2inn":
         network = Architecture(
-            "p2inn", matching_width(size, lambda w: make(problem, Architecture("p2inn", w, 5), key)), 5
+            "p2inn", matching_width(size, lambda w: make(problem, Architecture("p2inn", w, 5), None)), 5
         )
     elif method == "hyperpinn":
         target = protocol.target
-        hyper = matching_width(size, lambda h: make(problem, Architecture("hyperpinn", target, 4, hyper=h), key))
+        hyper = matching_width(size, lambda h: make(problem, Architecture("hyperpinn", target, 4, hyper=h), None))
         network = Architecture("hyperpinn", target, 4, hyper=hyper)
     elif method == "metapinn":
         network = Architecture("metapinn", protocol.width, protocol.depth, support=protocol.active)

@@ -1,10 +1,11 @@
 """Compiled programs: compiled side by side before a run starts, and kept on disk for the next one."""
 
+import gc
 import hashlib
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,13 @@ Lowering = Callable[[], Callable[[], None]]
 
 
 class Program:
-    """A JAX function that can be compiled for some shapes before it is called."""
+    """A JAX function that can be compiled for some shapes before it is called. A call waits for its compilation."""
 
-    def __init__(self, function: Callable[..., Any]):
-        self._jitted = jax.jit(function)
-        self._compiled: dict[Any, Callable[..., Any]] = {}
+    def __init__(self, function: Callable[..., Any], called_rarely: bool = False):
+        """A function that is called rarely is compiled without optimisation, in half the time."""
+        options = {"xla_backend_optimization_level": "0"} if called_rarely else {}
+        self._jitted = jax.jit(function, compiler_options=options)
+        self._compiled: dict[Any, Future[Callable[..., Any]]] = {}
 
     def lowered(self, *arguments: Any) -> Callable[[], None]:
         """Trace for arguments like these: arrays, or `jax.ShapeDtypeStruct` in their place. What is returned compiles.
@@ -40,14 +43,20 @@ class Program:
         if signature in self._compiled:
             return lambda: None
         program = self._jitted.lower(*arguments)
+        compiled = self._compiled[signature] = Future()
 
         def compile() -> None:
-            self._compiled[signature] = program.compile()
+            try:
+                compiled.set_result(program.compile())
+            except BaseException as error:
+                compiled.set_exception(error)
+                raise
 
         return compile
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._compiled.get(_signature(arguments), self._jitted)(*arguments)
+        compiled = self._compiled.get(_signature(arguments))
+        return (self._jitted if compiled is None else compiled.result())(*arguments)
 
 
 def _signature(arguments: Any) -> Any:
@@ -65,10 +74,23 @@ def compiling(lowerings: Sequence[Lowering]) -> Iterator[None]:
             compilation()
 
     with ThreadPoolExecutor(cores()) as threads:
-        started = [threads.submit(compiled, lowering()) for lowering in lowerings]
+        with _no_garbage_collection():
+            started = [threads.submit(compiled, lowering()) for lowering in lowerings]
         yield
         for future in started:
             future.result()
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Tracing makes many objects that stay, so looking for garbage among them costs a tenth of its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -33,14 +33,14 @@ def problems(
 
 def _described(name: str, plot: Path | None) -> dict[str, Any]:
     """One problem in detail; its reference is drawn to the file `plot`."""
-    import jax
 
+    from clpinn.keys import make_key
     from clpinn.problems import load_problem
     from clpinn.runs.evaluate import reference_residual
 
     problem = load_problem(name)
     described = description(problem)
-    described["reference_residual"] = reference_residual(problem, jax.random.key(0))
+    described["reference_residual"] = reference_residual(problem, make_key(0))
     if plot is not None:
         from clpinn.report.fields import plot_reference
 
@@ -53,10 +53,10 @@ def _described(name: str, plot: Path | None) -> dict[str, Any]:
 
 def description(problem: Any) -> dict[str, Any]:
     """A problem in plain values."""
-    import jax
 
     from clpinn.formulation.geometry import data_points
     from clpinn.formulation.problem import Data
+    from clpinn.keys import make_key
 
     def axes(box: Any) -> dict[str, Any]:
         return {
@@ -64,7 +64,7 @@ def description(problem: Any) -> dict[str, Any]:
             for name, axis in zip(box, box.axes, strict=True)
         }
 
-    points, key = {"interior": problem.interior.count}, jax.random.key(0)
+    points, key = {"interior": problem.interior.count}, make_key(0)
     for condition in problem.conditions:
         if isinstance(condition, Data):
             points[condition.name] = len(data_points(problem, condition)[0])

@@ -1,7 +1,7 @@
 """Axes, boxes, grids, and samplers of points.
 
 Points are arrays of shape (points, axes), columns in the order of the box. Samplers run on the host in double
-precision and take an explicit `jax.random` key.
+precision and take an explicit key (see `keys`).
 """
 
 import math
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike
 from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
 from clpinn.errors import DomainError, warn_outside
+from clpinn.keys import Key, generator, split
 
 Sampler = Literal["sobol", "latin", "uniform", "chebyshev", "grid"]
 Points = Float[np.ndarray, "points axes"]
@@ -216,7 +216,7 @@ class Box:
         self.require(counts, complete=True)
         return Grid(**{name: axis.spaced(counts[name]) for name, axis in self._axes.items()})
 
-    def sample(self, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
+    def sample(self, count: int, key: Key, sampler: Sampler = "sobol") -> Points:
         """`count` points in the box, shape (count, axes), each axis on its scale.
 
         - "sobol": a scrambled Sobol sequence.
@@ -260,11 +260,6 @@ class Box:
         return Box(**{name: axis for name, axis in self._axes.items() if name not in names})
 
 
-def generator(key: jax.Array) -> np.random.Generator:
-    """A NumPy generator seeded by a JAX key."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
-
-
 class Grid:
     """A tensor grid: one array of values per named axis, `Grid(x=np.linspace(0, 1, 50), t=[0, 0.5, 1])`."""
 
@@ -299,7 +294,7 @@ class At:
 
     fixed: tuple[tuple[str, float], ...]
 
-    def sample(self, box: Box, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
+    def sample(self, box: Box, count: int, key: Key, sampler: Sampler = "sobol") -> Points:
         """`count` points, or a single one if every axis is fixed."""
         fixed = dict(self.fixed)
         box.require(fixed)
@@ -318,7 +313,7 @@ class Boundary:
 
     names: tuple[str, ...]
 
-    def sample(self, box: Box, count: int, key: jax.Array, sampler: Sampler = "sobol") -> Points:
+    def sample(self, box: Box, count: int, key: Key, sampler: Sampler = "sobol") -> Points:
         """`count` points, at least one per face."""
         box.require(list(self.names))
         faces = [(name, end) for name in self.names for end in (box[name].low, box[name].high)]
@@ -333,7 +328,7 @@ class Boundary:
         # One point per face, the rest by area.
         rest = count - len(faces)
         edges = np.round(np.cumsum([0, *areas]) / sum(areas) * rest).astype(int)
-        keys = jax.random.split(key, len(faces))
+        keys = split(key, len(faces))
         return np.concatenate(
             [
                 At(((name, end),)).sample(box, 1 + int(more), face_key, sampler)
@@ -374,7 +369,7 @@ class Interior:
             return replace(self, points=math.ceil((fraction * self.points) ** (1 / axes)) ** axes)
         return replace(self, points=max(1, round(fraction * self.points)))
 
-    def sample(self, box: Box, key: jax.Array) -> Points:
+    def sample(self, box: Box, key: Key) -> Points:
         """`count` points of the box, the anchors last."""
         if self.anchors is None:
             return box.sample(self.points, key, self.sampler)

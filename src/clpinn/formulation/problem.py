@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from clpinn.formulation.calls import call_by_name
 from clpinn.formulation.domain import At, Boundary, Box, Grid, Interior, Points, Sampler
+from clpinn.keys import Key
 
 # Values on each axis of a default candidate grid, by the number of parameters: at most about 1300 thetas.
 CANDIDATES = {0: 1, 1: 100, 2: 20, 3: 8, 4: 6, 5: 4, 6: 3}
@@ -42,7 +42,7 @@ class Condition:
     weight: float = 1.0
     sampler: Sampler = "sobol"
 
-    def sample(self, box: Box, key: jax.Array) -> Points:
+    def sample(self, box: Box, key: Key) -> Points:
         """`points` points of the region in the box, shape (points, coordinates)."""
         return self.on.sample(box, self.points, key, self.sampler)
 

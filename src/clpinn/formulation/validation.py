@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
@@ -18,6 +19,7 @@ from clpinn.formulation.domain import At, Boundary, Box, Grid, Interior
 from clpinn.formulation.geometry import data_points
 from clpinn.formulation.pointwise import condition_residuals, residuals
 from clpinn.formulation.problem import Condition, Data, Problem, task_prior
+from clpinn.keys import make_key
 
 LIBRARY = str(Path(__file__).parent.parent)
 """The folder of clpinn: frames of a traceback in it are not the user's."""
@@ -104,14 +106,13 @@ def _check_points(problem: Problem) -> None:
 def _check_residuals(problem: Problem) -> None:
     """The equation and every condition can be traced with a linear network; data fits the problem."""
     kind = type(problem).__name__
-    x, theta = jnp.zeros(len(problem.coordinates)), jnp.zeros(len(problem.parameters))
     inputs = problem.coordinates.feature_count + problem.parameters.feature_count
-    weight, bias = jnp.zeros((inputs, len(problem.outputs))), jnp.zeros(len(problem.outputs))
+    weight, bias = np.zeros((inputs, len(problem.outputs)), np.float32), np.zeros(len(problem.outputs), np.float32)
 
     def network(coordinates: Jet, parameters: Jet) -> Jet:
-        return jets.linear(jets.concatenate([coordinates, parameters]), weight, bias)
+        return jets.linear(jets.concatenate([coordinates, parameters]), jnp.asarray(weight), jnp.asarray(bias))
 
-    _trace(lambda: residuals(problem, network, x, theta), "residual")
+    _trace(problem, lambda x, theta: residuals(problem, network, x, theta), "residual")
     names = ["interior"]
     for condition in problem.conditions:
         if condition.name in names:
@@ -132,7 +133,7 @@ def _check_residuals(problem: Problem) -> None:
                 f"on={condition.on!r}."
             )
         _require_whole(f"Condition {condition.name!r}", condition.points)
-        _trace(lambda c=condition: condition_residuals(problem, c, network, x, theta), label)
+        _trace(problem, lambda x, theta, c=condition: condition_residuals(problem, c, network, x, theta), label)
         _require_points(problem, condition)
 
 
@@ -149,7 +150,7 @@ def _check_prior(problem: Problem) -> None:
 def _require_points(problem: Problem, region: Interior | Condition) -> None:
     """Draw the points of a region once, so that what is wrong with it raises. Random ones where SciPy would draw."""
     sampler = "uniform" if region.sampler in ("sobol", "latin") else region.sampler
-    replace(region, sampler=sampler).sample(problem.coordinates, jax.random.key(0))
+    replace(region, sampler=sampler).sample(problem.coordinates, make_key(0))
 
 
 def _require_whole(label: str, points: Any) -> None:
@@ -166,10 +167,11 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def _trace(function: Callable[[], Any], label: str) -> None:
-    """Trace a user's function abstractly. Its exceptions become a ProblemError with the place."""
+def _trace(problem: Problem, function: Callable[[Array, Array], Any], label: str) -> None:
+    """Trace a function of a point and a theta abstractly. Its exceptions become a ProblemError with the place."""
+    sizes = len(problem.coordinates), len(problem.parameters)
     try:
-        jax.eval_shape(function)
+        jax.eval_shape(function, *(jax.ShapeDtypeStruct((size,), np.float32) for size in sizes))
     except ClpinnError:
         raise
     except Exception as error:

@@ -7,11 +7,10 @@ which a residual head starts from.
 from dataclasses import replace
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 
 from clpinn.calculus.jets import concatenate, tanh
+from clpinn.keys import Key, split
 from clpinn.networks.architecture import Architecture, Dimensions
 from clpinn.networks.layers import Linear, Output, T
 
@@ -23,10 +22,10 @@ class FNN(eqx.Module):
     output: Output
     architecture: Architecture = eqx.field(static=True)
 
-    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="fnn")
         width, depth = architecture.width, architecture.depth
-        keys = jax.random.split(key, depth + 1)
+        keys = split(key, depth + 1)
         sizes = [dimensions.coordinates + dimensions.parameters] + [width] * depth
         self.hidden = tuple(Linear(a, b, k, dtype) for a, b, k in zip(sizes, sizes[1:], keys))
         self.output = Output(width, dimensions.outputs, keys[-1], dtype)
@@ -52,10 +51,10 @@ class QuadraticFNN(eqx.Module):
     output: Output
     architecture: Architecture = eqx.field(static=True)
 
-    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="quadratic")
         width, depth = architecture.width, architecture.depth
-        keys = jax.random.split(key, depth + 1)
+        keys = split(key, depth + 1)
         sizes = [dimensions.coordinates + dimensions.parameters] + [width] * depth
         self.hidden = tuple(Linear(a, 2 * width, k, dtype) for a, k in zip(sizes, keys[:-1]))
         self.output = Output(width, dimensions.outputs, keys[-1], dtype)
@@ -85,10 +84,10 @@ class ParamFNN(eqx.Module):
     output: Output
     architecture: Architecture = eqx.field(static=True)
 
-    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="param-fnn")
         width, depth = architecture.width, architecture.depth
-        keys = jax.random.split(key, depth + 3)
+        keys = split(key, depth + 3)
         self.coordinate_branch = Linear(dimensions.coordinates, width, keys[0], dtype)
         self.parameter_branch = Linear(dimensions.parameters, width, keys[1], dtype)
         sizes = [2 * width] + [width] * depth

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -77,7 +76,7 @@ def _unflattened(flat: Array, architecture: Architecture, sizes: Sequence[int]) 
     """The network with these weights."""
     plain = Architecture("standard", architecture.width, architecture.depth)
     dimensions = Dimensions(sizes[0], 0, sizes[-1])
-    shape = eqx.filter_eval_shape(StandardPINN, plain, dimensions, jax.random.key(0), flat.dtype)
+    shape = eqx.filter_eval_shape(StandardPINN, plain, dimensions, None, flat.dtype)
 
     def arrays(network: StandardPINN) -> list[Any]:
         layers = (*network.network.hidden, network.network.output)

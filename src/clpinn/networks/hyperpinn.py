@@ -4,11 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 
 from clpinn.calculus.jets import tanh
+from clpinn.keys import Key, split
 from clpinn.networks.architecture import Architecture, Dimensions
 from clpinn.networks.fnn import FNN
 from clpinn.networks.generated import Generated, flattened, layer_sizes
@@ -30,11 +29,11 @@ class HyperPINN(Generated):
     architecture: Architecture = eqx.field(static=True)
     sizes: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         hyper = architecture.hyper or HYPER
         self.architecture = replace(architecture, kind="hyperpinn", hyper=hyper)
         self.sizes = layer_sizes(architecture, dimensions)
-        keys = jax.random.split(key, 4)
+        keys = split(key, 4)
         first = flattened(FNN(architecture, dimensions._replace(parameters=0), keys[3], dtype))
         self.hidden = (Linear(dimensions.parameters, hyper, keys[0], dtype), Linear(hyper, hyper, keys[1], dtype))
         last = Linear(hyper, len(first), keys[2], dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from clpinn.calculus.jets import Jet, linear
+from clpinn.keys import Key, constant, uniform
 
 T = TypeVar("T", Array, Jet)
 
@@ -19,10 +20,10 @@ class Linear(eqx.Module):
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
 
-    def __init__(self, inputs: int, outputs: int, key: Array, dtype: jnp.dtype):
+    def __init__(self, inputs: int, outputs: int, key: Key | None, dtype: jnp.dtype):
         limit = np.sqrt(6 / (inputs + outputs))
-        self.weight = jax.random.uniform(key, (inputs, outputs), dtype, -limit, limit)
-        self.bias = jnp.zeros((outputs,), dtype)
+        self.weight = uniform(key, (inputs, outputs), dtype, limit)
+        self.bias = constant(key, outputs, dtype, 0.0)
 
     def __call__(self, h: T) -> T:
         return linear(h, self.weight, self.bias)
@@ -33,9 +34,9 @@ class Output(Linear):
 
     amplitude: Float[Array, " outputs"]
 
-    def __init__(self, inputs: int, outputs: int, key: Array, dtype: jnp.dtype):
+    def __init__(self, inputs: int, outputs: int, key: Key | None, dtype: jnp.dtype):
         super().__init__(inputs, outputs, key, dtype)
-        self.amplitude = jnp.ones((outputs,), dtype)
+        self.amplitude = constant(key, outputs, dtype, 1.0)
 
     def __call__(self, h: T) -> T:
         amplitude = jax.lax.stop_gradient(self.amplitude)

@@ -1,9 +1,9 @@
 """Networks by the name of their kind."""
 
 import jax.numpy as jnp
-from jaxtyping import Array
 
 from clpinn.formulation.problem import Problem
+from clpinn.keys import Key
 from clpinn.networks.architecture import Architecture, Dimensions
 from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
 from clpinn.networks.hyperpinn import HyperPINN
@@ -25,6 +25,6 @@ KINDS: dict[str, type[Network]] = {
 """Networks by their name in the settings."""
 
 
-def make(problem: Problem, architecture: Architecture, key: Array, dtype=jnp.float32) -> Network:
-    """A fresh network with the inputs and outputs of a problem."""
+def make(problem: Problem, architecture: Architecture, key: Key | None, dtype=jnp.float32) -> Network:
+    """A fresh network with the inputs and outputs of a problem. Without a key its weights are zero."""
     return KINDS[architecture.kind](architecture, Dimensions.of(problem), key, dtype)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from clpinn.calculus.jets import exp, linear
+from clpinn.keys import Key
 from clpinn.networks.architecture import Architecture, Dimensions
 from clpinn.networks.fnn import FNN
 from clpinn.networks.generated import Generated, flattened, layer_sizes
@@ -39,7 +39,7 @@ class MetaPINN(Generated):
     architecture: Architecture = eqx.field(static=True)
     sizes: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         support = architecture.support or SUPPORT
         self.architecture = replace(architecture, kind="metapinn", support=support)
         self.sizes = layer_sizes(architecture, dimensions)
@@ -75,7 +75,7 @@ class MetaPINN(Generated):
         blank = MetaPINN(
             replace(first.architecture, support=len(networks)),
             Dimensions(first.hidden[0].weight.shape[0], features.shape[1], first.output.weight.shape[1]),
-            jax.random.key(0),
+            None,
             dtype,
         )
         arrays = (mean, modes, np.asarray(features, float), coefficients, lengths)

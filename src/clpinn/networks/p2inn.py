@@ -8,11 +8,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 
 from clpinn.calculus.jets import concatenate, tanh
+from clpinn.keys import Key, split
 from clpinn.networks.architecture import Architecture, Dimensions
 from clpinn.networks.layers import Linear, Output, T
 
@@ -33,10 +32,10 @@ class P2INN(eqx.Module):
     output: Output
     architecture: Architecture = eqx.field(static=True)
 
-    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="p2inn")
         width, depth = architecture.width, architecture.depth
-        keys = iter(jax.random.split(key, depth + 8))
+        keys = iter(split(key, depth + 8))
 
         def layers(*sizes: int) -> tuple[Linear, ...]:
             return tuple(Linear(a, b, next(keys), dtype) for a, b in pairwise(sizes))

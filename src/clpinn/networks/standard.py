@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array
 
+from clpinn.keys import Key
 from clpinn.networks.architecture import Architecture, Dimensions
 from clpinn.networks.fnn import FNN
 from clpinn.networks.layers import Output, T
@@ -17,7 +17,7 @@ class StandardPINN(eqx.Module):
     network: FNN
     architecture: Architecture = eqx.field(static=True)
 
-    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Array, dtype=jnp.float32):
+    def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="standard")
         self.network = FNN(architecture, dimensions._replace(parameters=0), key, dtype)
 

@@ -21,6 +21,7 @@ from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at, reference_table
 from clpinn.formulation.thetas import checked_thetas
 from clpinn.formulation.validation import validate
+from clpinn.keys import Key, split
 from clpinn.networks.architecture import precision
 from clpinn.surrogate.answers import in_chunks
 from clpinn.surrogate.surrogate import Surrogate
@@ -188,14 +189,14 @@ def aggregate(figures: Mapping[int, float]) -> Aggregate:
     )
 
 
-def reference_residual(problem: Problem, key: Array, points: int = 200) -> dict[str, float] | None:
+def reference_residual(problem: Problem, key: Key, points: int = 200) -> dict[str, float] | None:
     """Largest residual of each equation for the reference itself: a check for typing errors.
 
     It needs a reference written with jax.numpy, and returns None for any other.
     """
     if problem.reference is None:
         return None
-    keys = jax.random.split(key)
+    keys = split(key)
     x = problem.coordinates.sample(points, keys[0])
     thetas = problem.parameters.sample(points, keys[1])
     with jax.enable_x64(True):

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from clpinn.errors import Outcome, RunError
 from clpinn.formulation.pointwise import theta_features
 from clpinn.formulation.thetas import theta_text
+from clpinn.keys import fold_in, make_key
 from clpinn.networks.metapinn import MetaPINN
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.session import Result, Session
@@ -27,7 +27,7 @@ def train_metapinn(session: Session, run_task: Callable[[Settings, RunDirectory,
     """
     trainer, directory = session.trainer, session.directory
     problem, settings = trainer.problem, trainer.settings
-    key = jax.random.fold_in(jax.random.key(settings.seed), 1)
+    key = fold_in(make_key(settings.seed), 1)
     support = Uniform().initial(trainer.box, settings.network.support or 1, key)
     thetas = np.concatenate([trainer.box.centre[None], support])
     results: list[Result] = []

@@ -23,6 +23,7 @@ from clpinn.formulation.identity import Identity
 from clpinn.formulation.pointwise import values
 from clpinn.formulation.problem import Condition, Problem
 from clpinn.formulation.thetas import checked_thetas
+from clpinn.keys import Key, fold_in, split
 from clpinn.machine import free_memory
 from clpinn.networks.architecture import precision
 from clpinn.surrogate.adaptations import ADAPTATIONS, Adaptation, AdaptationName, Heads
@@ -51,7 +52,7 @@ def adapt(
     problem: Problem,
     base: Any,
     thetas: Points,
-    key: Array,
+    key: Key,
     progress: Callable[[int, int], None] = lambda done, of: None,
     way: AdaptationName = "head",
     optimizer: FitName = "lm",
@@ -78,13 +79,13 @@ def adapt(
         adaptation = ADAPTATIONS[way](problem, base)
         source, solve = _compiled(Identity(problem), way, optimizer, steps)
         batches = source.batches
-        sizes = source.sizes.measure(base, jax.random.fold_in(key, 0))
+        sizes = source.sizes.measure(base, fold_in(key, 0))
         size = sum(leaf.size for leaf in jax.tree.leaves(adaptation.start(jnp.asarray(thetas[0]), key)))
         together = min(together, len(thetas), _most_together(ROWS, size))
 
-        def drawn(theta: np.ndarray, theta_key: Array) -> tuple[Any, dict[str, Batch], dict[str, Batch]]:
+        def drawn(theta: np.ndarray, theta_key: Key) -> tuple[Any, dict[str, Batch], dict[str, Batch]]:
             """The start at a theta, the batch it is fitted to, and the batch it is judged by."""
-            fit_key, judge_key, start_key = jax.random.split(theta_key, 3)
+            fit_key, judge_key, start_key = split(theta_key, 3)
             theta_alone = TaskMix.single(theta)
             # Robust: residuals that the head cannot remove must not decide about the others.
             judged = batches.draw(base, judge_key, sizes, theta_alone, robust=True)
@@ -100,7 +101,7 @@ def adapt(
         for first in range(0, len(thetas), together):
             # The last block is filled up to the size of the others, so that it needs no compilation.
             block = np.resize(thetas[first : first + together], (together, thetas.shape[1]))
-            draws = [drawn(theta, jax.random.fold_in(key, 1 + first + i)) for i, theta in enumerate(block)]
+            draws = [drawn(theta, fold_in(key, 1 + first + i)) for i, theta in enumerate(block)]
             stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees) for trees in zip(*draws)]
             kept = min(together, len(thetas) - first)
             results.append(jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], solve(base, *stacked)))

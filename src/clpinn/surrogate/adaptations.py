@@ -19,6 +19,7 @@ from clpinn.formulation.domain import Points
 from clpinn.formulation.pointwise import theta_features
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import is_among
+from clpinn.keys import Key
 from clpinn.networks.architecture import precision
 from clpinn.networks.generated import Generated
 from clpinn.networks.layers import Linear, Output
@@ -33,7 +34,7 @@ class Adaptation(Protocol):
 
     base: Any
 
-    def start(self, theta: Float[Array, " parameters"], key: Array) -> Any:
+    def start(self, theta: Float[Array, " parameters"], key: Key | None) -> Any:
         """What is trained, before the first step."""
         ...
 
@@ -59,7 +60,7 @@ class Head(eqx.Module):
     hidden: Linear
     output: Output
 
-    def __init__(self, base: Any, outputs: int, key: Array):
+    def __init__(self, base: Any, outputs: int, key: Key | None):
         features, dtype = base.architecture.width, precision(base)
         width = max(1, features // 2)
         self.hidden = Linear(features, width, key, dtype)
@@ -88,7 +89,7 @@ class HeadAdaptation:
     def __init__(self, problem: Problem, base: Any):
         self.base, self.outputs = base, len(problem.outputs)
 
-    def start(self, theta: Float[Array, " parameters"], key: Array) -> Head:
+    def start(self, theta: Float[Array, " parameters"], key: Key | None) -> Head:
         return Head(self.base, self.outputs, key)
 
     def network(self, online: Head) -> Adapted:
@@ -124,7 +125,7 @@ class FullAdaptation(_WeightAdaptation):
     def __init__(self, problem: Problem, base: Any):
         self.base = base
 
-    def start(self, theta: Float[Array, " parameters"], key: Array) -> Any:
+    def start(self, theta: Float[Array, " parameters"], key: Key | None) -> Any:
         return self.base
 
 
@@ -145,7 +146,7 @@ class SingularValueAdaptation(_WeightAdaptation):
         weights = jnp.stack([layer.weight for layer in base.decoder])
         self.left, self.values, self.right = jnp.linalg.svd(weights)
 
-    def start(self, theta: Float[Array, " parameters"], key: Array) -> Modulation:
+    def start(self, theta: Float[Array, " parameters"], key: Key | None) -> Modulation:
         return Modulation(self.values, self.base.shift)
 
     def network(self, online: Modulation) -> P2INN:
@@ -165,7 +166,7 @@ class TargetAdaptation(_WeightAdaptation):
             )
         self.base, self.problem = base, problem
 
-    def start(self, theta: Float[Array, " parameters"], key: Array) -> Any:
+    def start(self, theta: Float[Array, " parameters"], key: Key | None) -> Any:
         return self.base.target(theta_features(self.problem, theta))
 
 
@@ -208,7 +209,7 @@ class Heads(eqx.Module):
     def blank(problem: Problem, base: Any, way: str, count: int) -> "Heads":
         """Heads at `count` thetas, with zeros in all arrays."""
         theta = jnp.zeros(len(problem.parameters))
-        single = ADAPTATIONS[way](problem, base).start(theta, jax.random.key(0))
+        single = ADAPTATIONS[way](problem, base).start(theta, None)
         stacked = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), single)
         thetas: Any = jnp.zeros((count, len(problem.parameters)))
         names = ("loss_before", "loss_after", "error_before", "error_after", "steps")

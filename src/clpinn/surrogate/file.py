@@ -97,5 +97,5 @@ def _benchmark(path: Path, name: str | None, description: Mapping[str, Any]) -> 
 
 def _blank(problem: Problem, architecture: Mapping[str, Any], heads: int, way: str) -> dict[str, Any]:
     """The tree of a file, with arrays of the right shapes."""
-    network = make(problem, Architecture(**architecture), jax.random.key(0))
+    network = make(problem, Architecture(**architecture), None)
     return {"network": network, "heads": Heads.blank(problem, network, way, heads) if heads else None}

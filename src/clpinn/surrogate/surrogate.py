@@ -28,6 +28,7 @@ from clpinn.errors import DomainError
 from clpinn.formulation.domain import Grid, Points
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
+from clpinn.keys import make_key
 from clpinn.surrogate import file
 from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
@@ -168,7 +169,7 @@ class Surrogate:
             steps: At most so many steps by lm (20 by default), exactly so many by adam (500 by default).
             together: Thetas that are fitted at once. Fewer are if memory does not allow as many.
         """
-        key = jax.random.key(seed)
+        key = make_key(seed)
         heads = adapt(self.problem, self.network, np.asarray(thetas), key, progress, way, optimizer, steps, together)
         return replace(self, heads=heads if self.heads is None else self.heads.joined(heads))
 

@@ -18,6 +18,7 @@ from clpinn.formulation.domain import Grid
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
 from clpinn.formulation.thetas import theta_text
+from clpinn.keys import make_key, split
 from clpinn.training.batches import TaskMix, row_source
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class ResidualNorms:
     """Residual norms of networks, in double precision, on the same fresh points at every theta."""
 
     def __init__(self, problem: Problem, seed: int = 0):
-        self._size_key, theta_key, self._point_key = jax.random.split(jax.random.key(seed), 3)
+        self._size_key, theta_key, self._point_key = split(make_key(seed), 3)
         self.thetas = problem.parameters.sample(THETAS if len(problem.parameters) else 1, theta_key)
         with jax.enable_x64(True):
             self._rows, self._sizes, self._batches = row_source(problem, POINTS, jnp.float64)

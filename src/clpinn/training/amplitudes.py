@@ -11,8 +11,8 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
 
+from clpinn.keys import Key
 from clpinn.networks.layers import Output
 from clpinn.training.term_sizes import SizeMeter
 
@@ -25,7 +25,7 @@ def has_amplitudes(network: Any) -> bool:
     return isinstance(getattr(network, "output", None), Output)
 
 
-def amplified(network: Any, meter: SizeMeter, key: Array, overflows: Callable[[Any], bool]) -> Any:
+def amplified(network: Any, meter: SizeMeter, key: Key, overflows: Callable[[Any], bool]) -> Any:
     """A fresh network with outputs as large as the equations ask for. `overflows` tells whether residuals do."""
     if not has_amplitudes(network):
         return network
@@ -35,7 +35,10 @@ def amplified(network: Any, meter: SizeMeter, key: Array, overflows: Callable[[A
         return eqx.tree_at(lambda n: n.output.amplitude, network, replace_fn=lambda before: before * by)
 
     for _ in range(1 + len(meter.terms.problem.outputs)):  # one output's amplitude may ask for another's
-        network = multiplied(network, meter.amplitudes(network, key))
+        factors = meter.amplitudes(network, key)
+        if np.all(factors == 1):
+            break
+        network = multiplied(network, factors)
     while np.any(raised := np.asarray(network.output.amplitude) > 1):
         excessive = raised & (overflows(network) | meter.overshot(network, key))
         if not excessive.any():

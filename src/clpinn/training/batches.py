@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from clpinn.formulation.domain import Points, generator
+from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
+from clpinn.keys import Key, fold_in, generator, split
 from clpinn.training.causality import causal_weights, equal_weights, time_direction
 from clpinn.training.residuals import Terms
 from clpinn.training.rows import Batch, Rows
@@ -64,7 +65,7 @@ class Batches:
 
     def uniform(
         self,
-        key: Array,
+        key: Key,
         points: Mapping[str, int],
         sizes: Mapping[str, TermSize],
         tasks: TaskMix | None,
@@ -73,8 +74,8 @@ class Batches:
         """Points of every term, drawn whatever their residual. Weights make a sum of squares a sum of mean squares."""
         terms = self.terms
         batch = {}
-        for name, term_key in zip(terms.residuals, jax.random.split(key, len(terms.residuals)), strict=True):
-            theta_key, point_key = jax.random.split(term_key)
+        for name, term_key in zip(terms.residuals, split(key, len(terms.residuals)), strict=True):
+            theta_key, point_key = split(term_key)
             thetas = self._thetas(theta_key, points[name], tasks)
             x = terms.sample(name, point_key, points[name], edge_share)
             if name in terms.data:
@@ -84,17 +85,17 @@ class Batches:
             batch[name] = Batch(*(np.asarray(array, self.rows.dtype) for array in (x, thetas, weight)))  # pyright: ignore
         return batch
 
-    def _thetas(self, key: Array, count: int, tasks: TaskMix | None) -> Points:
+    def _thetas(self, key: Key, count: int, tasks: TaskMix | None) -> Points:
         if tasks is None:  # a fit over an interval errs most at its ends
             return self.terms.problem.parameters.sample(count, key, "chebyshev")
         # Shuffled: the points of a boundary come face by face, and every task must see all faces.
         chosen = _stratified(tasks.weights, count, generator(key).random(count))
-        return tasks.thetas[chosen[np.argsort(generator(jax.random.fold_in(key, 1)).random(count))]]
+        return tasks.thetas[chosen[np.argsort(generator(fold_in(key, 1)).random(count))]]
 
     def draw(
         self,
         network: Any,
-        key: Array,
+        key: Key,
         sizes: Mapping[str, TermSize],
         tasks: TaskMix | None = None,
         growth: int = 1,
@@ -107,7 +108,7 @@ class Batches:
         In a `robust` batch its weight is smaller still, so the sum resembles one of absolute values. `causality` is the
         strength of causal weights.
         """
-        draw_key, choice_key = jax.random.split(key)
+        draw_key, choice_key = split(key)
         points = {name: growth * count for name, count in self.points.items()}
         candidates = self.uniform(draw_key, self.candidate_points(growth), sizes, tasks, EDGE_SHARE)
         residuals = self.rows.residuals(network, candidates)
@@ -130,7 +131,7 @@ class Batches:
             batch[name] = part.reweighted(correction[:, None])
         return batch
 
-    def task_losses(self, network: Any, thetas: Points, key: Array, sizes: Mapping[str, TermSize]) -> np.ndarray:
+    def task_losses(self, network: Any, thetas: Points, key: Key, sizes: Mapping[str, TermSize]) -> np.ndarray:
         """Weighted mean squares of single tasks, each on the same points."""
         points = dict.fromkeys(self.terms.residuals, self.rows.even(TASK_LOSS_POINTS))
         losses = []

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from clpinn.formulation.domain import At, Boundary, Points
 from clpinn.formulation.pointwise import values
 from clpinn.formulation.problem import Condition, Problem
+from clpinn.keys import make_key
 from clpinn.training.residuals import constant_network
 
 PointWeights = Callable[[Points], Float[np.ndarray, " points"]]
@@ -74,8 +75,8 @@ def _hard_times(problem: Problem, times: tuple[float, ...]) -> set[float]:
     """Those of the times at which the hard transform fixes an output, whatever the network gives."""
     if problem.constrain is None:
         return set()
-    points = problem.coordinates.sample(16, jax.random.key(0), "uniform")
-    thetas = jnp.asarray(problem.parameters.sample(16, jax.random.key(1), "uniform"))
+    points = problem.coordinates.sample(16, make_key(0), "uniform")
+    thetas = jnp.asarray(problem.parameters.sample(16, make_key(1), "uniform"))
 
     @jax.jit
     def sensitivity(x: Array) -> Float[Array, " outputs"]:

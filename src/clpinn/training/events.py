@@ -3,13 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Array
 
 from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Axis, Box, Points
 from clpinn.formulation.problem import Problem, task_prior
+from clpinn.keys import Key, fold_in
 from clpinn.training.selection import Bayesian, Fixed, GridGreedy, Query, Selection, Selector, Uniform
 from clpinn.training.settings import Settings
 from clpinn.training.state import State, Timing
@@ -20,7 +19,7 @@ from clpinn.training.weighting import Dynamic, Equal, Weighting
 class Events:
     """What happens at events: the selector, the weighting and the priors of a run."""
 
-    def __init__(self, problem: Problem, settings: Settings, task_key: Array, timing: Timing):
+    def __init__(self, problem: Problem, settings: Settings, task_key: Key, timing: Timing):
         self.problem, self.settings, self.timing = problem, settings, timing
         self._key = task_key
         self.box = task_box(problem, settings)
@@ -33,7 +32,7 @@ class Events:
         tasks = self.settings.tasks
         initial = np.zeros((0, len(self.box)))
         if tasks.selector != "free":
-            initial = self.selector.initial(self.box, tasks.active, jax.random.fold_in(self._key, 0))
+            initial = self.selector.initial(self.box, tasks.active, fold_in(self._key, 0))
         if tasks.selector not in ("free", "uniform", "fixed"):
             return TaskPool.from_corners(initial, tasks.active, tasks.replay)
         if len(initial) > tasks.active:
@@ -91,7 +90,7 @@ class Events:
             self.problem.candidates.points,
             self.box,
             self._priors if self.settings.tasks.search_prior else None,
-            jax.random.fold_in(self._key, number),
+            fold_in(self._key, number),
         )
         if selection is not None or isinstance(self.weighting, Equal):
             return selection

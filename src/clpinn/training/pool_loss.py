@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Condition, Problem
+from clpinn.keys import Key, split, words
 from clpinn.training.residuals import Terms
 
 BLOCK = 64
@@ -32,13 +33,13 @@ class Collocation(eqx.Module):
     points: dict[str, Float[Array, "points coordinates"]]
 
     @staticmethod
-    def sample(problem: Problem, key: Array, fraction: float = 1.0) -> "Collocation":
+    def sample(problem: Problem, key: Key, fraction: float = 1.0) -> "Collocation":
         """Points of one task; `fraction` thins the interior, while conditions and anchors keep all their points."""
         interior = problem.interior
         if fraction < 1:
             interior = interior.thinned(fraction, len(problem.coordinates))
         conditions = [condition for condition in problem.conditions if isinstance(condition, Condition)]
-        keys = jax.random.split(key, 1 + len(conditions))
+        keys = split(key, 1 + len(conditions))
         drawn = {"interior": interior.sample(problem.coordinates, keys[0])}
         for condition, condition_key in zip(conditions, keys[1:], strict=True):
             drawn[condition.name] = condition.sample(problem.coordinates, condition_key)
@@ -128,11 +129,11 @@ class PoolLoss:
         self._sums = _compiled(terms, dtype, chunk, batch, tuple(jax.devices()))
 
     def objective(
-        self, network: Any, active: Tasks, replay: Tasks, key: Array
+        self, network: Any, active: Tasks, replay: Tasks, key: Key
     ) -> tuple[Float[Array, ""], Any, dict[str, Float[Array, ""]]]:
         """Value, gradient with respect to the network's arrays, and the value by residual name."""
         points = self._points | self._measured
-        return self._sums.objective(network, points, active, replay, jax.random.key_data(key))
+        return self._sums.objective(network, points, active, replay, jnp.array(words(key), jnp.uint32))
 
     def task_losses(self, network: Any, thetas: Points) -> Float[np.ndarray, " tasks"]:
         """The complete, unweighted loss of each theta on the dense points."""

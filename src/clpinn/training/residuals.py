@@ -13,11 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from clpinn.calculus.jets import Jet, linear
-from clpinn.formulation.domain import Points, generator
+from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import data_points
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.pointwise import condition_residuals, residuals, values
 from clpinn.formulation.problem import Condition, Data, Problem
+from clpinn.keys import Key, fold_in, generator
 
 Residuals = Callable[[Any, Array, Array], dict[str, Array]]
 """(network, point, theta) -> residuals by name."""
@@ -56,7 +57,7 @@ class Terms:
         network = constant_network(self.problem, 0.0)
         return list(jax.eval_shape(lambda x, theta: self.residuals[name](network, x, theta), point, theta))
 
-    def sample(self, name: str, key: Array, count: int, edge_share: float = 0.0) -> Points:
+    def sample(self, name: str, key: Key, count: int, edge_share: float = 0.0) -> Points:
         """Random points of a term, uniform over its region; of the interior, `edge_share` of them denser at edges."""
         if name in self.measured:
             rows = self.measured[name]
@@ -66,7 +67,7 @@ class Terms:
             points = box.sample(count, key, "uniform")
             edges = int(edge_share * count)
             if edges:
-                points[:edges] = box.sample(edges, jax.random.fold_in(key, 1), "chebyshev")
+                points[:edges] = box.sample(edges, fold_in(key, 1), "chebyshev")
             return points
         drawn = self.conditions[name].on.sample(box, count, key, "uniform")
         return np.resize(drawn, (count, drawn.shape[1]))  # a region may be a single point

@@ -4,7 +4,7 @@ A row is one residual at one point with one theta, multiplied by its weight.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ BALANCE_RANGE = 1e-12
 """The smallest mean square of a residual's derivatives that is balanced, relative to the largest."""
 CHUNK = 256
 """Points differentiated at once on a device."""
+EVALUATED_POINTS, EVALUATED_CHUNK = 2048, 64
+"""Points of a term that a device evaluates in one call at most, and at once."""
 
 
 class Batch(eqx.Module):
@@ -55,14 +57,16 @@ class Rows:
         self.terms, self.dtype = terms, dtype
         self._mesh = Mesh(np.array(jax.devices()), ("rows",))
         by_row, replicated = PartitionSpec("rows"), PartitionSpec()
-        self._residuals = Program(self._sharded(self._weighted, by_row))
-        self._squares = Program(self._sharded(self._sums_of_squares, replicated))
-        self._jacobians = Program(self._sharded(self._differentiated, (by_row, by_row, replicated)))
+        self._residuals = Program(self._sharded(self._evaluated, (replicated, by_row, replicated), by_row))
+        self._jacobians = Program(
+            self._sharded(self._differentiated, (replicated, by_row), (by_row, by_row, replicated))
+        )
+        # The batch that one call evaluates at most.
+        self._capacity = self._batch_shape(dict.fromkeys(terms.residuals, self._mesh.size * EVALUATED_POINTS))
 
-    def _sharded(self, function: Callable, out: Any) -> Callable:
+    def _sharded(self, function: Callable, arguments: Any, results: Any) -> Callable:
         """The function on every device, each with its share of the points."""
-        split = (PartitionSpec(), PartitionSpec("rows"))
-        return jax.shard_map(function, mesh=self._mesh, in_specs=split, out_specs=out, check_vma=False)
+        return jax.shard_map(function, mesh=self._mesh, in_specs=arguments, out_specs=results, check_vma=False)
 
     def even(self, points: float) -> int:
         """The number of points rounded up, so that every device gets the same share in equal chunks."""
@@ -71,17 +75,13 @@ class Rows:
         chunk = _chunk(share)
         return devices * chunk * math.ceil(share / chunk)
 
-    def lowerings(
-        self, network: Any, drawn: Mapping[str, int], evaluated: Sequence[Mapping[str, int]]
-    ) -> list[Lowering]:
-        """What traces and compiles the programs for batches of some sizes, points by term; the longest first.
-
-        Batches that are `drawn` are differentiated, of those that are `evaluated` the residuals are computed.
-        """
-        batch = self._batch_shape(drawn)
-        residuals = [partial(self._residuals.lowered, network, self._batch_shape(points)) for points in evaluated]
-        squares = partial(self._squares.lowered, network, batch)
-        return [partial(self._jacobians.lowered, network, batch), *residuals, squares]
+    def lowerings(self, network: Any, points: Mapping[str, int]) -> list[Lowering]:
+        """What traces and compiles the programs for batches with these points by term, the longest first."""
+        chunks = dict.fromkeys(self._capacity, jax.ShapeDtypeStruct((), np.int32))
+        return [
+            partial(self._jacobians.lowered, network, self._batch_shape(points)),
+            partial(self._residuals.lowered, network, self._capacity, chunks),
+        ]
 
     def _batch_shape(self, points: Mapping[str, int]) -> dict[str, Batch]:
         """A batch with shapes in place of arrays."""
@@ -101,13 +101,44 @@ class Rows:
     # On the host ---------------------------------------------------------------------------------------------------
 
     def residuals(self, network: Any, batch: Mapping[str, Batch]) -> dict[str, Float[np.ndarray, "points residuals"]]:
-        """The scaled residuals of each term."""
-        return jax.tree.map(np.asarray, self._residuals(network, dict(batch)))
+        """The scaled residuals of each term. The number of its points must be a multiple of the number of devices.
+
+        One program serves batches of any size. Its arrays hold EVALUATED_POINTS per device and term, and it computes
+        only the chunks that have points. A larger batch takes several calls.
+        """
+        shares = {name: jax.tree.map(self._by_device, part) for name, part in batch.items()}
+        residuals: dict[str, np.ndarray] = {name: np.empty_like(part.weight) for name, part in shares.items()}
+        for start in range(0, max(part.shape[1] for part in residuals.values()), EVALUATED_POINTS):
+            window = slice(start, start + EVALUATED_POINTS)
+            filled = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), self._capacity)
+            chunks = dict.fromkeys(filled, np.int32(0))
+            for name, part in shares.items():
+                for target, source in zip(jax.tree.leaves(filled[name]), jax.tree.leaves(part), strict=True):
+                    points = source[:, window]
+                    self._by_device(target)[:, : points.shape[1]] = points
+                chunks[name] = np.int32(math.ceil(points.shape[1] / EVALUATED_CHUNK))
+            computed = self._residuals(network, filled, chunks)
+            for name, part in residuals.items():
+                target = part[:, window]
+                target[:] = self._by_device(np.asarray(computed[name]))[:, : target.shape[1]]
+        return {name: part.reshape(-1, part.shape[2]) for name, part in residuals.items()}
+
+    def _by_device(self, array: Any) -> np.ndarray:
+        """The rows of an array by device: (rows, columns) -> (devices, rows per device, columns)."""
+        return np.asarray(array).reshape(self._mesh.size, len(array) // self._mesh.size, array.shape[1])
 
     def value(self, network: Any, batch: Mapping[str, Batch]) -> tuple[float, dict[str, float]]:
         """The sum of squares of a batch, and the same by residual name."""
-        squares = {name: float(square) for name, square in self._squares(network, dict(batch)).items()}
+        squares = self._squares(self.residuals(network, batch))
         return sum(squares.values()), squares
+
+    def _squares(self, residuals: Mapping[str, Float[np.ndarray, "points residuals"]]) -> dict[str, float]:
+        """Sums of squares by residual name."""
+        squares: dict[str, float] = {}
+        for name, part in residuals.items():
+            for key, square in zip(self.terms.residual_names[name], np.sum(part**2, axis=0), strict=True):
+                squares[key] = squares.get(key, 0.0) + float(square)  # two terms may use the same name
+        return squares
 
     def linearised(self, network: Any, batch: Mapping[str, Batch]) -> LinearisedRows:
         """All rows of a batch and their derivatives, balanced.
@@ -119,12 +150,7 @@ class Rows:
         residuals, balance = jax.tree.map(np.asarray, (residuals, balance))
         rows = np.concatenate([(residuals[name] * balance[name]).reshape(-1) for name in residuals])
         jacobian = _gathered(jax.tree.leaves(network), residuals, slopes, balance)
-        squares: dict[str, float] = {}
-        for name in residuals:
-            sums = np.sum(residuals[name] ** 2, axis=0)
-            for key, square in zip(self.terms.residual_names[name], sums, strict=True):
-                squares[key] = squares.get(key, 0.0) + float(square)  # two terms may use the same name
-        return LinearisedRows(rows, jacobian, squares, balance)
+        return LinearisedRows(rows, jacobian, self._squares(residuals), balance)
 
     # On the devices ------------------------------------------------------------------------------------------------
 
@@ -133,15 +159,21 @@ class Rows:
         residuals = self.terms.residuals[name](network, point.x, point.theta)
         return jnp.stack([residuals[key] for key in self.terms.residual_names[name]]) * point.weight
 
-    def _weighted(self, network: Any, batch: Mapping[str, Batch]) -> dict[str, Float[Array, "points residuals"]]:
-        return {name: jax.vmap(partial(self.at, name, network))(part) for name, part in batch.items()}
+    def _evaluated(
+        self, network: Any, batch: Mapping[str, Batch], chunks: Mapping[str, Array]
+    ) -> dict[str, Float[Array, "points residuals"]]:
+        """The scaled residuals in the first chunks of each term, zeros after them."""
 
-    def _sums_of_squares(self, network: Any, batch: dict[str, Batch]) -> dict[str, Array]:
-        squares = {}
-        for name, rows in self._weighted(network, batch).items():
-            for key, square in zip(self.terms.residual_names[name], jnp.sum(rows**2, axis=0), strict=True):
-                squares[key] = squares.get(key, 0.0) + square  # two terms may use the same name
-        return jax.lax.psum(squares, "rows")
+        def of_term(name: str, part: Batch) -> Array:
+            def fill(i: Array, residuals: Array) -> Array:
+                start = i * EVALUATED_CHUNK
+                points = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, EVALUATED_CHUNK), part)
+                computed = jax.vmap(partial(self.at, name, network))(points)
+                return jax.lax.dynamic_update_slice_in_dim(residuals, computed, start, axis=0)
+
+            return jax.lax.fori_loop(0, chunks[name], fill, jnp.zeros_like(part.weight))
+
+        return {name: of_term(name, part) for name, part in batch.items()}
 
     def _differentiated(self, network: Any, batch: dict[str, Batch]) -> tuple[dict, dict, dict[str, Array]]:
         """Residuals, their derivatives, and the factors that balance them, by term.

@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clpinn.errors import ProblemError
 from clpinn.formulation.domain import Box
 from clpinn.formulation.thetas import Theta, Thetas, nearest_distance, to_unit
+from clpinn.keys import Key
 from clpinn.training.tasks import Losses, TaskPool
 
 Query = Callable[[Thetas], np.ndarray]
@@ -54,12 +54,12 @@ class Selector(ABC):
     """Which tasks training starts with, and which one comes next."""
 
     @abstractmethod
-    def initial(self, box: Box, capacity: int, key: jax.Array) -> Thetas:
+    def initial(self, box: Box, capacity: int, key: Key) -> Thetas:
         """The tasks to start with, shape (tasks, parameters)."""
 
     @abstractmethod
     def select(
-        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: jax.Array
+        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key
     ) -> Selection | None:
         """The next task, one of the candidates in neither set of the pool; None if the selector never adds one.
 
@@ -77,16 +77,14 @@ class Uniform(Selector):
     Equally spaced with both ends for one parameter, scrambled Sobol for more.
     """
 
-    def initial(self, box: Box, capacity: int, key: jax.Array) -> Thetas:
+    def initial(self, box: Box, capacity: int, key: Key) -> Thetas:
         if len(box) == 0:
             return box.corners()
         if len(box) == 1:
             return box.axes[0].spaced(capacity)[:, None]
         return box.sample(capacity, key, "sobol")
 
-    def select(
-        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: jax.Array
-    ) -> None:
+    def select(self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key) -> None:
         return None
 
 
@@ -96,7 +94,7 @@ class Fixed(Selector):
 
     thetas: tuple[tuple[float, ...], ...]
 
-    def initial(self, box: Box, capacity: int, key: jax.Array) -> Thetas:
+    def initial(self, box: Box, capacity: int, key: Key) -> Thetas:
         thetas = np.array(self.thetas, dtype=float)
         if thetas.ndim != 2 or thetas.shape[1] != len(box):
             raise ProblemError(
@@ -111,9 +109,7 @@ class Fixed(Selector):
         box.check(thetas, forbid=True)
         return thetas
 
-    def select(
-        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: jax.Array
-    ) -> None:
+    def select(self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key) -> None:
         return None
 
 
@@ -166,11 +162,11 @@ class GridGreedy(Selector):
     |candidates| + 1 queries, and one more for each task of the pool that is not a candidate.
     """
 
-    def initial(self, box: Box, capacity: int, key: jax.Array) -> Thetas:
+    def initial(self, box: Box, capacity: int, key: Key) -> Thetas:
         return box.corners()
 
     def select(
-        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: jax.Array
+        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key
     ) -> Selection:
         from scipy.spatial.distance import cdist  # here, because it takes long to import
 
@@ -213,11 +209,11 @@ class Bayesian(Selector):
     kappa: float
     coverage: float = 0.0
 
-    def initial(self, box: Box, capacity: int, key: jax.Array) -> Thetas:
+    def initial(self, box: Box, capacity: int, key: Key) -> Thetas:
         return box.corners()
 
     def select(
-        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: jax.Array
+        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key
     ) -> Selection:
         observations = _Observations(query, prior)
         task_losses = observations.ask(pool.thetas)

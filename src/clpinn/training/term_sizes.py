@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float
 from clpinn.formulation.domain import Box, Points
 from clpinn.formulation.pointwise import residual_sizes, values
 from clpinn.formulation.problem import Condition, Data
+from clpinn.keys import Key, split
 from clpinn.programs import Lowering, Program
 from clpinn.training.causality import PointWeights, equal_weights
 from clpinn.training.residuals import Terms
@@ -53,15 +54,21 @@ class SizeMeter:
 
     def __init__(self, terms: Terms, dtype: Any):
         self.terms, self.dtype = terms, dtype
-        self._sizes = {name: Program(jax.vmap(f, in_axes=(None, 0, 0))) for name, f in _size_functions(terms).items()}
+        functions = _size_functions(terms)
+
+        def sizes(network: Any, x: Array, theta: Array) -> dict[str, dict[str, dict[str, Array]]]:
+            return {name: function(network, x, theta) for name, function in functions.items()}
+
+        # One program for all terms: they share most of the network's derivatives, which are then compiled once.
+        self._sizes = Program(jax.vmap(sizes, in_axes=(None, 0, 0)), called_rarely=True)
 
     def lowerings(self, network: Any) -> list[Lowering]:
-        """What traces and compiles the programs for a measurement over the box."""
+        """What traces and compiles the program for a measurement over the box."""
         problem = self.terms.problem
         columns = len(problem.coordinates), len(problem.parameters)
         points = self._theta_count() * POINTS_PER_THETA
         x, theta = (jax.ShapeDtypeStruct((points, count), self.dtype) for count in columns)
-        return [partial(program.lowered, network, x, theta) for program in self._sizes.values()]
+        return [partial(self._sizes.lowered, network, x, theta)]
 
     def _theta_count(self) -> int:
         """Thetas of a measurement over the box: at least twice as many as the polynomial has coefficients."""
@@ -80,7 +87,7 @@ class SizeMeter:
     def measure(
         self,
         network: Any,
-        key: Array,
+        key: Key,
         before: Mapping[str, TermSize] | None = None,
         point_weights: PointWeights = equal_weights,
         theta: Float[np.ndarray, " parameters"] | None = None,
@@ -92,16 +99,17 @@ class SizeMeter:
         not reached from counting. With a `theta` the sizes are those at that theta alone.
         """
         before = before or self.ones()
-        theta_key, point_key = jax.random.split(key)
+        theta_key, point_key = split(key)
         box = self.terms.problem.parameters
         count = self._theta_count()
         thetas, points = box.sample(count, theta_key, "uniform"), count * POINTS_PER_THETA
         if theta is not None:
             thetas, points = np.asarray(theta, float)[None], POINTS_AT_ONE_THETA
         inside = self.terms.sample("interior", point_key, points)
+        by_term = self._root_mean_squares(network, inside, thetas, point_weights)
         sizes = {}
         for name, names in self.terms.residual_names.items():
-            by_output = self._root_mean_squares(name, network, inside, thetas, point_weights)
+            by_output = by_term[name]
             size = np.stack([sum(by_output[residual].values()) for residual in names], axis=1)
             high = size.max(axis=0)
             largest = np.maximum(high, before[name].largest)
@@ -112,7 +120,7 @@ class SizeMeter:
             sizes[name] = TermSize(coefficients, limits, largest)
         return sizes
 
-    def amplitudes(self, network: Any, key: Array) -> Float[np.ndarray, " outputs"]:
+    def amplitudes(self, network: Any, key: Key) -> Float[np.ndarray, " outputs"]:
         """Factors for the outputs of a fresh network that make them as large as the equations ask for.
 
         An output must balance the source of an equation: of u'' = 1e6 it must be about 1e6 times a network of size one.
@@ -131,7 +139,7 @@ class SizeMeter:
         factors = [max(by_source[output], by_others[output]) for output in outputs]
         return np.array([max(1.0, 0.1 * factor) if math.isfinite(factor) else 1.0 for factor in factors])
 
-    def overshot(self, network: Any, key: Array) -> Bool[np.ndarray, " outputs"]:
+    def overshot(self, network: Any, key: Key) -> Bool[np.ndarray, " outputs"]:
         """Outputs whose terms exceed ten times the source of every residual that contains them and has a source.
 
         This happens where an equation is not linear: of exp(u) = 1e6, u is 14 and not 1e6.
@@ -142,24 +150,24 @@ class SizeMeter:
                 exceeds[output] += [size > 10 * source] * (source > 0)
         return np.array([bool(flags) and all(flags) for flags in exceeds.values()])
 
-    def _medians(self, network: Any, key: Array) -> Iterator[tuple[str, float, dict[str, float]]]:
+    def _medians(self, network: Any, key: Key) -> Iterator[tuple[str, float, dict[str, float]]]:
         """For every residual but those of data: its term, the size of its source, and the sizes by output."""
         for name in [name for name in self.terms.residuals if name not in self.terms.data]:
-            theta_key, point_key, key = jax.random.split(key, 3)
+            theta_key, point_key, key = split(key, 3)
             thetas = self.terms.problem.parameters.sample(THETAS, theta_key, "uniform")
             points = self.terms.sample(name, point_key, THETAS * POINTS_PER_THETA)
-            for by_output in self._root_mean_squares(name, network, points, thetas).values():
+            for by_output in self._root_mean_squares(network, points, thetas)[name].values():
                 sizes = {output: float(np.median(size)) for output, size in by_output.items()}
                 source = sizes.pop("")
                 yield name, source, {output: size for output, size in sizes.items() if size > 0}
 
     def _root_mean_squares(
-        self, name: str, network: Any, points: Points, thetas: Points, point_weights: PointWeights = equal_weights
-    ) -> dict[str, dict[str, Float[np.ndarray, " thetas"]]]:
-        """Sizes of a term's residuals over equal shares of the points per theta, by residual and output."""
+        self, network: Any, points: Points, thetas: Points, point_weights: PointWeights = equal_weights
+    ) -> dict[str, dict[str, dict[str, Float[np.ndarray, " thetas"]]]]:
+        """Sizes of the residuals over equal shares of the points per theta, by term, residual and output."""
         theta = np.repeat(thetas, len(points) // len(thetas), axis=0)
         weight = point_weights(points).reshape(len(thetas), -1)
-        sizes = self._sizes[name](network, jnp.asarray(points, self.dtype), jnp.asarray(theta, self.dtype))
+        sizes = self._sizes(network, jnp.asarray(points, self.dtype), jnp.asarray(theta, self.dtype))
 
         def root_mean_square(size: Array) -> np.ndarray:
             square = np.asarray(size, float).reshape(len(thetas), -1) ** 2

@@ -6,17 +6,15 @@ trainer knows neither optimisers nor files: it gets callbacks, and a `State` is 
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from clpinn.errors import Outcome
 from clpinn.formulation.domain import Box, Points
 from clpinn.formulation.problem import Problem
+from clpinn.keys import make_key, split
 from clpinn.networks.make import make
 from clpinn.programs import compiling
 from clpinn.training.events import Events
@@ -41,7 +39,7 @@ class Trainer:
         self.dtype = jnp.float64 if settings.precision == "double" else jnp.float32
         self.timing = Timing()
         names = ["network", "points", "validation", "tasks", "batches"]
-        keys = dict(zip(names, jax.random.split(jax.random.key(settings.seed), len(names)), strict=True))
+        keys = dict(zip(names, split(make_key(settings.seed), len(names)), strict=True))
         self._network_key = keys["network"]
         self.events = Events(problem, settings, keys["tasks"], self.timing)
         self.stages: dict[str, Stage] = {}
@@ -66,23 +64,23 @@ class Trainer:
     def init(self, network: Any = None, compile: bool = False) -> State:
         """The state before the first step, of a given network or a fresh one.
 
-        With `compile` the programs of the first stage are compiled on the way.
+        With `compile` the programs of the first stage are compiled on the way, and the state is validated.
         """
         pool = self.events.first_pool()
-        fresh = partial(make, self.problem, self.settings.network, self._network_key, self.dtype)
-        shapes = network or eqx.filter_eval_shape(fresh)
+        network = network or make(self.problem, self.settings.network, self._network_key, self.dtype)
         first = next(iter(self.stages.values()))
-        with self.timing.measure("compilation"), compiling(first.lowerings(shapes) if compile else []):
-            network = network or fresh()
-        return State(
-            network=network,
-            pool=pool,
-            weights=self.events.first_weights(pool),
-            losses=np.full(len(pool.thetas), np.nan),
-            displaced=np.zeros((0, len(self.problem.parameters) + 2)),
-            stage=next(iter(self.stages)),
-            **{name: stage.init(network) for name, stage in self.stages.items()},
-        )
+        with self.timing.measure("compilation"), compiling(first.lowerings(network) if compile else []):
+            state = State(
+                network=network,
+                pool=pool,
+                weights=self.events.first_weights(pool),
+                losses=np.full(len(pool.thetas), np.nan),
+                displaced=np.zeros((0, len(self.problem.parameters) + 2)),
+                stage=next(iter(self.stages)),
+                **{name: stage.init(network) for name, stage in self.stages.items()},
+            )
+            # The first validation needs no Jacobian, which takes longest to compile.
+            return first.enter(state) if compile else state
 
     def reopened(self, state: State) -> State:
         """The state of a run that had ended, ready to go on in its last stage."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 from threadpoolctl import ThreadpoolController
 
@@ -81,7 +81,8 @@ class Natural:
             )
 
     def init(self, parameters: Any) -> NaturalState:
-        return NaturalState(np.zeros(ravel_pytree(parameters)[0].size), np.zeros((), int), np.array(self.first_damping))
+        size = sum(leaf.size for leaf in jax.tree.leaves(parameters))
+        return NaturalState(np.zeros(size), np.zeros((), int), np.array(self.first_damping))
 
     def step(
         self, objective: RowObjective, parameters: Any, state: NaturalState, longest: float = 1.0
@@ -108,12 +109,12 @@ class Natural:
         damping = state.damping + self.noise * rows**2 / max(value / len(rows), np.finfo(float).tiny)
         direction = direction + jacobian.T @ self._solve(jacobian, rows - jacobian @ direction, damping)
         count = state.count + 1
-        flat, unflatten = ravel_pytree(parameters)
+        flat, unflatten = _flattened(parameters)
         # While it builds up, momentum is short by this factor.
         move = direction / np.sqrt(1 - self.momentum ** (2 * int(count)))
         best, best_value = None, value
         for halving in range(self.halvings):
-            moved = unflatten(flat - jnp.asarray(longest * 0.5**halving * move, flat.dtype))
+            moved = unflatten(flat - (longest * 0.5**halving * move).astype(flat.dtype))
             moved_value = value_at(moved)
             if moved_value < best_value:
                 best, best_value = (moved, halving), moved_value
@@ -141,6 +142,18 @@ class Natural:
                 continue
             return scipy.linalg.cho_solve((factor, True), right, check_finite=False)
         return right / mean
+
+
+def _flattened(parameters: Any) -> tuple[Float[np.ndarray, " parameters"], Callable[[np.ndarray], Any]]:
+    """All parameters in one vector on the host, and what makes parameters of such a vector."""
+    leaves, structure = jax.tree.flatten(parameters)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+
+    def unflatten(flat: np.ndarray) -> Any:
+        parts = [part.reshape(leaf.shape) for part, leaf in zip(np.split(flat, ends), leaves, strict=True)]
+        return jax.tree.unflatten(structure, map(jnp.asarray, parts))
+
+    return np.concatenate([np.asarray(leaf).reshape(-1) for leaf in leaves]), unflatten
 
 
 def _kernel(jacobian: np.ndarray) -> np.ndarray:

@@ -9,11 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
+from clpinn.keys import Key, fold_in
 from clpinn.networks.architecture import trainable
 from clpinn.networks.fnn import ParamFNN
 from clpinn.training.optimizers import Step
@@ -26,7 +26,7 @@ from clpinn.training.state import State
 
 VALIDATION_THETAS = 16
 
-Objective = Callable[[Any, Any, Array], tuple[Any, Any, dict[str, Any]]]
+Objective = Callable[[Any, Any, Key], tuple[Any, Any, dict[str, Any]]]
 """(trained arrays, frozen arrays, key) -> value, gradient of the trained arrays, value by residual name."""
 
 
@@ -40,7 +40,7 @@ class PoolLosses:
     validation_thetas: Points
 
     @staticmethod
-    def of(problem: Problem, settings: Settings, points_key: Array, validation_key: Array, dtype: Any) -> "PoolLosses":
+    def of(problem: Problem, settings: Settings, points_key: Key, validation_key: Key, dtype: Any) -> "PoolLosses":
         """The losses of a problem, on points that the keys decide."""
         fraction = settings.tasks.fraction if settings.tasks.density == "sparse" else 1.0
         dense = Collocation.sample(problem, points_key)
@@ -79,7 +79,7 @@ class _PoolStage(Stage):
         active = Tasks.padded(pool.active, state.weights[: len(pool.active)], pool.active_capacity, dtype)
         replay = Tasks.padded(pool.replay, state.weights[len(pool.active) :], room, dtype)
 
-        def evaluate(trained: Any, frozen: Any, key: Array) -> tuple[Any, Any, dict[str, Any]]:
+        def evaluate(trained: Any, frozen: Any, key: Key) -> tuple[Any, Any, dict[str, Any]]:
             network = eqx.combine(trained, frozen)
             value, gradient, named = self.loss.objective(network, active, replay, key)
             value, gradient = _decayed(network, value, gradient, *self.decay)
@@ -92,7 +92,7 @@ class _PoolStage(Stage):
         return evaluate
 
     def _stepped(
-        self, state: State, objective: Objective, optimizer: Any, optimizer_state: Any, key: Array
+        self, state: State, objective: Objective, optimizer: Any, optimizer_state: Any, key: Key
     ) -> tuple[State, Any, Step, dict[str, float]]:
         """One step of an optimiser on the trained arrays: state, optimiser's state, what it met, loss by name."""
         trained, frozen = self.partition(state.network)
@@ -125,7 +125,7 @@ class AdamStage(_PoolStage):
 
     name = "adam"
 
-    def __init__(self, losses: PoolLosses, settings: Settings, batch_key: Array):
+    def __init__(self, losses: PoolLosses, settings: Settings, batch_key: Key):
         super().__init__(losses, settings)
         self.loss = losses.sampled
         self.decay = settings.adam.decay, settings.adam.decay_rate
@@ -138,7 +138,7 @@ class AdamStage(_PoolStage):
 
     def step(self, state: State, objective: Objective, done: float) -> tuple[State, Step, dict[str, float]]:
         optimizer = replace(self._optimizer, learning_rate=self._optimizer.learning_rate * state.rate)
-        key = jax.random.fold_in(self._batch_key, state.step)
+        key = fold_in(self._batch_key, state.step)
         state, adam, step, named = self._stepped(state, objective, optimizer, state.adam, key)
         return replace(state, adam=adam), step, named
 
@@ -158,7 +158,7 @@ class LBFGSStage(_PoolStage):
 
     name = "lbfgs"
 
-    def __init__(self, losses: PoolLosses, settings: Settings, batch_key: Array):
+    def __init__(self, losses: PoolLosses, settings: Settings, batch_key: Key):
         super().__init__(losses, settings)
         lbfgs = settings.lbfgs
         self.loss = losses.full

@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
+from clpinn.keys import Key, fold_in
 from clpinn.machine import memory
 from clpinn.networks.make import make
 from clpinn.programs import Lowering
@@ -52,7 +53,7 @@ class NaturalStage(Stage):
     name = "natural"
     history_steps = VALIDATION_STEPS
 
-    def __init__(self, problem: Problem, settings: Settings, keys: Mapping[str, Array], dtype: Any, timing: Timing):
+    def __init__(self, problem: Problem, settings: Settings, keys: Mapping[str, Key], dtype: Any, timing: Timing):
         """`keys` are those of the network, validation, tasks and batches."""
         _require_settings(settings)
         self.problem, self.settings, self.dtype, self.timing = problem, settings, dtype, timing
@@ -68,12 +69,7 @@ class NaturalStage(Stage):
         return self._optimizer.init(network), self._meter.ones()
 
     def lowerings(self, network: Any) -> list[Lowering]:
-        batches = self._batches
-        evaluated = [batches.candidate_points(), self._validation_points()]
-        return [
-            *self._rows.lowerings(network, batches.points, evaluated),
-            *self._meter.lowerings(network),
-        ]
+        return [*self._rows.lowerings(network, self._batches.points), *self._meter.lowerings(network)]
 
     def enter(self, state: State) -> State:
         if math.isfinite(state.validation):  # the run goes on
@@ -88,7 +84,7 @@ class NaturalStage(Stage):
     def step(self, state: State, objective: TaskMix | None, done: float) -> tuple[State, Step, dict[str, float]]:
         natural, (optimizer, sizes) = self.settings.natural, state.natural
         # A failed batch would fail again, so the key changes with the number of recoveries.
-        key = jax.random.fold_in(jax.random.fold_in(self._keys["batches"], state.recoveries), state.step)
+        key = fold_in(fold_in(self._keys["batches"], state.recoveries), state.step)
         batch = self._batches.draw(state.network, key, sizes, objective, state.growth, causality=natural.causality)
         squares: dict[str, float] = {}
 
@@ -137,7 +133,7 @@ class NaturalStage(Stage):
         optimizer, sizes = state.natural
         strength, network = self.settings.natural.causality, state.network
         with self.timing.measure("validation"):
-            key = jax.random.fold_in(self._keys["validation"], state.step)
+            key = fold_in(self._keys["validation"], state.step)
             if math.isfinite(state.validation) and self._batches.time is not None and strength:
                 batch, residuals = self._validation_residuals(network, sizes)
                 points = np.asarray(batch["interior"].x)
@@ -204,7 +200,7 @@ class NaturalStage(Stage):
 
     def _restarted(self, state: State) -> State:
         """The same run, with another fresh network."""
-        key = jax.random.fold_in(self._keys["network"], state.starts)
+        key = fold_in(self._keys["network"], state.starts)
         network = make(self.problem, self.settings.network, key, self.dtype)
         state = replace(state, network=network, natural=self.init(network), starts=state.starts + 1)
         state = replace(state, validation=math.inf, best=math.inf, limit=1.0, rate=1.0)
