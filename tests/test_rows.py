@@ -57,7 +57,7 @@ def in_order(rows: dict[str, jax.Array]) -> np.ndarray:
     return np.concatenate([term.reshape(-1, *term.shape[2:]) for term in terms])
 
 
-@pytest.mark.parametrize("points", (1, 63, 64, 65, 2048, 2049, 5000))
+@pytest.mark.parametrize("points", (2, 63, 64, 65, 2048, 2049, 5000))
 def test_residuals_of_batches_of_any_size(mixed, points):
     """More points than one call takes, chunks that are filled in part, and terms that a batch leaves out."""
     counts = {name: points for name in TERMS} | {"interior": 70}
