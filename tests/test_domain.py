@@ -6,7 +6,7 @@ import pytest
 
 import clpinn as cl
 from clpinn.errors import OutsideBoxWarning
-from clpinn.formulation.domain import At
+from clpinn.formulation.regions import At
 
 KEY = jax.random.key(7)
 BOX = cl.Box(x=(-1, 3), nu=cl.log(0.01, 1.0), phi=cl.periodic(0, 2 * math.pi))

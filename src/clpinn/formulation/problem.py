@@ -10,7 +10,8 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from clpinn.formulation.calls import call_by_name
-from clpinn.formulation.domain import At, Boundary, Box, Grid, Interior, Points, Sampler
+from clpinn.formulation.domain import Box, Grid, Points, Sampler
+from clpinn.formulation.regions import At, Boundary, Interior
 from clpinn.keys import Key
 
 # Values on each axis of a default candidate grid, by the number of parameters: at most about 1300 thetas.
