@@ -254,6 +254,17 @@ class Box:
             raise DomainError(f"Unknown sampler {sampler!r}. Use sobol, latin, uniform, chebyshev or grid.")
         return np.stack([axis.from_unit(unit[:, i]) for i, axis in enumerate(self.axes)], axis=1)
 
+    def narrowed(self, parts: Mapping[str, tuple[float, float]]) -> "Box":
+        """The box with some axes cut to an interval (low, high) within them."""
+        for name, (low, high) in parts.items():
+            if not self[name].low <= low < high <= self[name].high:
+                raise DomainError(
+                    f"A part of {name} needs low < high within [{self[name].low:g}, {self[name].high:g}], but got "
+                    f"({low:g}, {high:g})."
+                )
+        scale = {name: "log" if axis.scale == "log" else "linear" for name, axis in self._axes.items()}
+        return Box(**self._axes | {name: Axis(*ends, scale[name]) for name, ends in parts.items()})  # pyright: ignore
+
     def without(self, names: list[str]) -> "Box":
         """The box without the named axes."""
         self.require(names)

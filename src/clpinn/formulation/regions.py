@@ -12,15 +12,17 @@ from clpinn.keys import Key, split
 
 @dataclass(frozen=True)
 class At:
-    """The points of a box at which some axes have a fixed value, such as t = 0."""
+    """The points of a box at which some axes have a fixed value, such as t = 0, or lie in a part of their axis."""
 
     fixed: tuple[tuple[str, float], ...]
+    parts: tuple[tuple[str, tuple[float, float]], ...] = ()
+    """The interval of each axis that is not taken whole."""
 
     def sample(self, box: Box, count: int, key: Key, sampler: Sampler = "sobol") -> Points:
         """`count` points, or a single one if every axis is fixed."""
         fixed = dict(self.fixed)
-        box.require(fixed)
-        free = box.without(list(fixed))
+        box.require([*fixed, *(name for name, _ in self.parts)])
+        free = box.without(list(fixed)).narrowed(dict(self.parts))
         drawn = free.sample(count if len(free) else 1, key, sampler)
         columns = {name: drawn[:, i] for i, name in enumerate(free.names)}
         columns |= {name: np.full(len(drawn), value) for name, value in fixed.items()}
@@ -107,9 +109,24 @@ class Interior:
         return np.concatenate([box.sample(self.points, key, self.sampler), anchors])
 
 
-def at(**fixed: float) -> At:
-    """The points at which the named axes have these values: `at(t=0)`, `at(x=1, y=0)`."""
-    return At(tuple((name, float(value)) for name, value in fixed.items()))
+def at(**where: float | tuple[float, float]) -> At:
+    """The points at which the named axes have these values: `at(t=0)`, `at(x=1, y=0)`.
+
+    A pair is a part of an axis: `at(x=1, y=(0, 0.5))` is the lower half of a side.
+    """
+    fixed, parts = {}, {}
+    for name, value in where.items():
+        try:
+            if np.ndim(value):
+                low, high = value  # pyright: ignore[reportGeneralTypeIssues]
+                parts[name] = (float(low), float(high))
+            else:
+                fixed[name] = float(value)  # pyright: ignore[reportArgumentType]
+        except (TypeError, ValueError):
+            raise DomainError(
+                f"at({name}=...) needs a number, or a pair (low, high) for a part of the axis, but got {value!r}."
+            ) from None
+    return At(tuple(fixed.items()), tuple(parts.items()))
 
 
 def boundary(*names: str) -> Boundary:
