@@ -32,6 +32,7 @@ FLOW: dict[str, list[str]] = {
         "pointwise",
         "validation",
         "references",
+        "agreement",
     ],
     "problems": [
         "elements",

@@ -54,6 +54,17 @@ def _walk(jaxpr: Any, inputs: list[dict[Any, bool]]) -> list[dict[Any, bool]]:
     return [of(atom) for atom in jaxpr.outvars]
 
 
+def scalar_primitives(jaxpr: Any) -> set[str]:
+    """Names of the primitives that a jaxpr, and those inside it, apply to a single number."""
+    names = set()
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "jit":
+            names |= scalar_primitives(eqn.params["jaxpr"].jaxpr)
+        elif eqn.invars and all(atom.aval.shape == () for atom in eqn.invars):
+            names.add(eqn.primitive.name)
+    return names
+
+
 def equal(function: Callable[[], Any]) -> Any:
     """A number for each result, in the same structure. Equal numbers: the same computation on the same values."""
     jaxpr, shape = jax.make_jaxpr(function, return_shape=True)()

@@ -29,18 +29,26 @@ def problems(
         print_json({name: described})
     else:
         print_problem(name, described)
+    if any(check["verdict"] == "does not agree" for check in described["reference_checks"]):
+        raise ClpinnError("The reference does not agree with the problem. One of them has a mistake: see above.")
 
 
 def _described(name: str, plot: Path | None) -> dict[str, Any]:
     """One problem in detail; its reference is drawn to the file `plot`."""
 
+    from clpinn.formulation.agreement import check_reference
     from clpinn.keys import make_key
     from clpinn.problems import load_problem
-    from clpinn.runs.evaluate import reference_residual
 
     problem = load_problem(name)
     described = description(problem)
-    described["reference_residual"] = reference_residual(problem, make_key(0))
+    checks = check_reference(problem, make_key(0))
+    described["reference_checks"] = [
+        {"term": check.term, "residual": check.residual, "verdict": check.verdict}
+        | ({"largest": check.largest, "size": check.size, "worst_at": dict(check.worst)} if check.checked else {})
+        for check in checks
+    ]
+    described["reference_text"] = [str(check) for check in checks]
     if plot is not None:
         from clpinn.report.fields import plot_reference
 

@@ -41,11 +41,8 @@ def print_problem(name: str, description: dict[str, Any]) -> None:
         "evaluation grid": _product(description["evaluation_grid"]),
         "reference": description["reference"] or "none: evaluation reports residuals only",
     }
-    if description["reference_residual"] is not None:
-        residuals = ", ".join(
-            f"{key} {_number(value, '.1e')}" for key, value in description["reference_residual"].items()
-        )
-        rows["reference put into\nthe equation"] = f"largest residual: {residuals}"
+    if description["reference_text"]:
+        rows["reference put into\nthe problem"] = "\n".join(description["reference_text"])
     if "plot" in description:
         rows["picture"] = description["plot"]
     table = Table(title=Text(name), show_header=False)
@@ -66,6 +63,8 @@ def print_metrics(metrics: dict[str, Any], folder: Path) -> None:
     validation = metrics.get("validation")  # natural gradient only
     validation_text = "" if validation is None else f", validation loss {_number(validation, '.1e')}"
     screen.print(f"mean |residual| {_number(metrics['res_pde_macro'])}{validation_text}", highlight=False)
+    if metrics.get("not_learnt"):
+        screen.print(f"not learnt: {', '.join(metrics['not_learnt'])}", style="bold red", markup=False, highlight=False)
     if "outcome" in metrics:
         line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s"
         line += f" and {metrics['compile_seconds']:.0f} s of compilation" * (metrics.get("compile_seconds", 0) >= 1)

@@ -93,6 +93,54 @@ def residual_sizes(
     }
 
 
+def used_partials(problem: Problem, condition: Condition | None) -> list[Partial]:
+    """The partial derivatives that the equation or a condition uses, by an abstract trace."""
+    used: list[Partial] = []
+
+    def trace(x: Array, theta: Array) -> None:
+        used.extend(_equation(problem, _term(problem, condition), x, theta)[0])
+
+    jax.eval_shape(trace, *_shapes(problem))
+    return used
+
+
+def user_primitives(problem: Problem, condition: Condition | None) -> set[str]:
+    """Names of the JAX primitives that the equation or a condition applies to single numbers."""
+    partials = used_partials(problem, condition)
+
+    def equation(x: Array, theta: Array, numbers: list[Array]) -> dict[str, Scalar]:
+        return _equation(problem, _term(problem, condition), x, theta)[1](dict(zip(partials, numbers)))
+
+    numbers = [jax.ShapeDtypeStruct((), jnp.float32)] * len(partials)
+    return linearity.scalar_primitives(jax.make_jaxpr(equation)(*_shapes(problem), numbers).jaxpr)
+
+
+def _shapes(problem: Problem) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    """A point and a theta, as shapes."""
+    coordinates, parameters = len(problem.coordinates), len(problem.parameters)
+    return jax.ShapeDtypeStruct((coordinates,), jnp.float32), jax.ShapeDtypeStruct((parameters,), jnp.float32)
+
+
+def residuals_of_values(
+    problem: Problem, condition: Condition | None, outputs: Mapping[str, Array], x: Array, theta: Array
+) -> dict[str, Scalar] | None:
+    """The residuals at one point where the outputs have these values; None if derivatives are needed as well."""
+    partials, equation = _equation(problem, _term(problem, condition), x, theta)
+    if any(any(index) for _, index in partials):
+        return None
+    return equation({partial: outputs[partial[0]] for partial in partials})
+
+
+def constant_network(problem: Problem, raw: float) -> Callable[[Jet, Jet], Jet]:
+    """A network whose raw outputs are the same everywhere."""
+
+    def network(coordinates: Jet, parameters: Jet) -> Jet:
+        weight = jnp.zeros((len(coordinates.value), len(problem.outputs)))
+        return jets.linear(coordinates, weight, jnp.full(len(problem.outputs), raw))
+
+    return network
+
+
 def theta_features(problem: Problem, theta: Float[Array, " parameters"]) -> Float[Array, " features"]:
     """The network inputs of a theta."""
     box = problem.parameters

@@ -17,13 +17,17 @@ from clpinn.calculus.names import parse_name
 from clpinn.errors import ClpinnError, ProblemError
 from clpinn.formulation.domain import Box, Grid
 from clpinn.formulation.geometry import data_points
-from clpinn.formulation.pointwise import condition_residuals, residuals
+from clpinn.formulation.pointwise import condition_residuals, residuals, used_partials, user_primitives
 from clpinn.formulation.problem import Condition, Data, Problem, task_prior
 from clpinn.formulation.regions import At, Boundary, Interior
 from clpinn.keys import make_key
 
 LIBRARY = str(Path(__file__).parent.parent)
 """The folder of clpinn: frames of a traceback in it are not the user's."""
+
+
+REDUCTIONS = {"reduce_sum": "sum or mean", "reduce_prod": "product", "reduce_max": "maximum", "reduce_min": "minimum"}
+"""Primitives that make one number of many, and their names for people."""
 
 
 def validate(problem: Problem) -> None:
@@ -114,6 +118,7 @@ def _check_residuals(problem: Problem) -> None:
         return jets.linear(jets.concatenate([coordinates, parameters]), jnp.asarray(weight), jnp.asarray(bias))
 
     _trace(problem, lambda x, theta: residuals(problem, network, x, theta), "residual")
+    _check_reductions(problem, None, "residual")
     names = ["interior"]
     for condition in problem.conditions:
         if condition.name in names:
@@ -135,7 +140,41 @@ def _check_residuals(problem: Problem) -> None:
             )
         _require_whole(f"Condition {condition.name!r}", condition.points)
         _trace(problem, lambda x, theta, c=condition: condition_residuals(problem, c, network, x, theta), label)
+        _check_reductions(problem, condition, label)
         _require_points(problem, condition)
+
+
+def _check_reductions(problem: Problem, condition: Condition | None, label: str) -> None:
+    """A sum or mean over one number is a misunderstanding: a residual sees one point, not a field."""
+    for primitive in user_primitives(problem, condition):
+        if primitive in REDUCTIONS:
+            raise ProblemError(
+                f"{label} takes a {REDUCTIONS[primitive]} over a single number. A residual is written for one point: "
+                "d.u is the output there, not a field, so an integral over the domain cannot be stated in this way. "
+                "Use d.u itself; for an absolute value use jnp.abs."
+            )
+
+
+def undetermined(problem: Problem) -> str | None:
+    """What to tell the user if nothing but the equation determines the solution; None if something does.
+
+    An equation without derivatives determines it alone, and so may one whose derivatives are along periodic axes.
+    """
+    if problem.conditions or problem.constrain is not None:
+        return None
+    axes = [*problem.coordinates.axes, *problem.parameters.axes]
+    open_axes = [
+        name
+        for i, (name, axis) in enumerate(zip(problem.axes, axes, strict=True))
+        if axis.scale != "periodic" and any(index[i] for _, index in used_partials(problem, None))
+    ]
+    if not open_axes:
+        return None
+    return (
+        f"Nothing but the equation determines the solution: {type(problem).__name__} has no condition and no "
+        f"`constrain`, and the equation has derivatives along {', '.join(open_axes)}. Training will find any one "
+        'of its solutions. Give conditions, such as cl.Condition("ends", lambda d: d.u, on=cl.boundary("x")).'
+    )
 
 
 def _check_prior(problem: Problem) -> None:

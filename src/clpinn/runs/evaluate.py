@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from clpinn.errors import ClpinnError
+from clpinn.formulation.agreement import check_reference
 from clpinn.formulation.domain import Points
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.pointwise import Network, residuals, values
@@ -21,7 +21,7 @@ from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at, reference_table
 from clpinn.formulation.thetas import checked_thetas
 from clpinn.formulation.validation import validate
-from clpinn.keys import Key, split
+from clpinn.keys import Key
 from clpinn.networks.architecture import precision
 from clpinn.surrogate.answers import in_chunks
 from clpinn.surrogate.surrogate import Surrogate
@@ -189,21 +189,12 @@ def aggregate(figures: Mapping[int, float]) -> Aggregate:
     )
 
 
-def reference_residual(problem: Problem, key: Key, points: int = 200) -> dict[str, float] | None:
+def reference_residual(problem: Problem, key: Key) -> dict[str, float] | None:
     """Largest residual of each equation for the reference itself: a check for typing errors.
 
-    It needs a reference written with jax.numpy, and returns None for any other.
+    It needs a reference written with jax.numpy, and returns None for any other. See `check_reference` for conditions.
     """
-    if problem.reference is None:
+    checks = [check for check in check_reference(problem, key) if check.term == "equation"]
+    if not checks or not all(check.checked for check in checks):
         return None
-    keys = split(key)
-    x = problem.coordinates.sample(points, keys[0])
-    thetas = problem.parameters.sample(points, keys[1])
-    with jax.enable_x64(True):
-        try:
-            by_name = jax.vmap(lambda a, b: residuals(problem, None, a, b))(jnp.asarray(x), jnp.asarray(thetas))
-        except ClpinnError:
-            raise
-        except Exception:  # a reference written with NumPy fails in many ways when JAX traces it
-            return None
-        return {name: float(jnp.max(jnp.abs(value))) for name, value in by_name.items()}
+    return {check.residual: check.largest for check in checks}

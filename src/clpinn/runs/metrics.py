@@ -1,5 +1,6 @@
 """What metrics.json says of a run."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,21 @@ def run_metrics(
         "forgetting": _forgetting(trainer, state, directory),
         "coverage_hole": coverage_hole(problem.candidates.points, thetas, trainer.box) if len(thetas) else None,
         "validation": state.validation if natural else None,
+        "not_learnt": trainer.not_learnt(state),
     }
     return plain(metrics)
+
+
+def not_learnt_text(metrics: Mapping[str, Any]) -> str | None:
+    """What to tell the user if some residuals were not learnt."""
+    names = metrics.get("not_learnt")  # runs of before have none
+    if not names:
+        return None
+    return (
+        f"NOT LEARNT: after {metrics['steps']} steps the residual of {', '.join(names)} is still as large as its own "
+        "terms, so the answers are of no use. Go on with --resume and a larger --seconds or --steps. If it stays so, "
+        "docs/troubleshooting.md says what to look for."
+    )
 
 
 def displaced_thetas(event: dict[str, Any]) -> list[list[float]]:

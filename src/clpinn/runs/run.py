@@ -16,7 +16,7 @@ import jax
 from clpinn.errors import ClpinnError, Outcome, RunError
 from clpinn.formulation.problem import Problem, describe
 from clpinn.formulation.references import reference_at
-from clpinn.formulation.validation import user_error, validate
+from clpinn.formulation.validation import undetermined, user_error, validate
 from clpinn.presets import natural
 from clpinn.programs import kept_programs
 from clpinn.runs.directory import RunDirectory
@@ -108,6 +108,8 @@ def _run(
             "--resume."
         )
     _check_reference(problem)
+    if (text := undetermined(problem)) is not None:
+        observer.message(text)
     with jax.enable_x64(settings.precision == "double"):
         trainer = Trainer(problem, settings)
         observer.compiling()

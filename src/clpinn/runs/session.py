@@ -12,7 +12,7 @@ from clpinn.errors import Outcome
 from clpinn.formulation.references import Progress
 from clpinn.runs.directory import RunDirectory, plain
 from clpinn.runs.evaluate import Metrics, evaluate
-from clpinn.runs.metrics import displaced_thetas, evaluation_thetas, run_metrics
+from clpinn.runs.metrics import displaced_thetas, evaluation_thetas, not_learnt_text, run_metrics
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.optimizers import Step
 from clpinn.training.settings import Settings
@@ -69,6 +69,9 @@ class Session:
         elapsed_before = 0.0
         if resume:
             state, elapsed_before = self._restored(state)
+        elif state.step == 0:
+            for text in trainer.undefined(state):
+                observer.message(text)
         directory.cut_logs(state.step)
         observer.begin()
         start = time.perf_counter()
@@ -122,6 +125,8 @@ class Session:
         metrics = run_metrics(trainer, state, outcome, errors, elapsed(), directory)
         surrogate = Surrogate(trainer.problem, state.network, record=self._record(state, metrics))
         directory.write_result(surrogate, metrics, errors.table())
+        if (text := not_learnt_text(metrics)) is not None:
+            self.observer.message(text)
         return Result(surrogate, metrics, directory.folder)
 
     def _restored(self, start: State) -> tuple[State, float]:

@@ -12,11 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from clpinn.formulation.domain import Points
-from clpinn.formulation.pointwise import values
+from clpinn.formulation.pointwise import constant_network, values
 from clpinn.formulation.problem import Condition, Problem
 from clpinn.formulation.regions import At, Boundary
 from clpinn.keys import make_key
-from clpinn.training.residuals import constant_network
 
 PointWeights = Callable[[Points], Float[np.ndarray, " points"]]
 """Weights of points, shape (points, coordinates) -> (points,)."""

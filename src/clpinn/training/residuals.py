@@ -8,15 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from clpinn.calculus.jets import Jet, linear
 from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import data_points
 from clpinn.formulation.identity import Identity
-from clpinn.formulation.pointwise import condition_residuals, residuals, values
+from clpinn.formulation.pointwise import condition_residuals, constant_network, residuals, values
 from clpinn.formulation.problem import Condition, Data, Problem
 from clpinn.keys import Key, fold_in, generator
 
@@ -102,13 +100,3 @@ def _measured(problem: Problem, data: Data) -> Float[np.ndarray, "rows columns"]
     """One row per measured point: coordinates in the box, theta, values."""
     x, thetas, measured = data_points(problem, data)
     return np.concatenate([x, thetas, np.stack(list(measured.values()), axis=1)], axis=1)
-
-
-def constant_network(problem: Problem, raw: float) -> Callable[[Jet, Jet], Jet]:
-    """A network whose raw outputs are the same everywhere."""
-
-    def network(coordinates: Jet, parameters: Jet) -> Jet:
-        weight = jnp.zeros((len(coordinates.value), len(problem.outputs)))
-        return linear(coordinates, weight, jnp.full(len(problem.outputs), raw))
-
-    return network

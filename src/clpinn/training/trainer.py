@@ -90,6 +90,14 @@ class Trainer:
         """The complete loss of each theta; under natural of scaled residuals."""
         return next(iter(self.stages.values())).task_losses(state, thetas)
 
+    def undefined(self, state: State) -> list[str]:
+        """One message for each term whose residuals are not defined at some points."""
+        return next(iter(self.stages.values())).undefined(state)
+
+    def not_learnt(self, state: State) -> list[str]:
+        """Names of the residuals that are still as large as their own terms."""
+        return next(iter(self.stages.values())).not_learnt(state)
+
     # The loop ------------------------------------------------------------------------------------------------------
 
     def run(self, state: State, callbacks: Callbacks) -> tuple[State, Outcome]:

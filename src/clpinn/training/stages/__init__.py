@@ -69,6 +69,14 @@ class Stage(ABC):
     def validation_loss(self, state: State) -> float:
         """The loss on points that are not trained, over the whole box."""
 
+    def undefined(self, state: State) -> list[str]:
+        """One message for each term whose residuals are not defined at some points, as far as the stage knows."""
+        return []
+
+    def not_learnt(self, state: State) -> list[str]:
+        """Names of the residuals that are still as large as their own terms, as far as the stage knows."""
+        return []
+
     def status(self, state: State, step: Step) -> str:
         """What a display shows besides the loss."""
         return ""

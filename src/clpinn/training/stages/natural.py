@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
+from clpinn.formulation.thetas import theta_text
 from clpinn.keys import Key, fold_in
 from clpinn.machine import memory
 from clpinn.networks.make import make
@@ -43,6 +44,8 @@ GROW_STEPS, GROW_UNTIL, MEMORY_SHARE = 500, 0.8, 0.5
 """Batches double after so many steps, until this share of a run, within this share of the machine's memory."""
 START_STEPS, STARTS, NOTHING_LEARNT = 100, 5, 0.5
 """A start is given up after so many steps with a validation loss above NOTHING_LEARNT, at most STARTS - 1 times."""
+NOT_LEARNT, VANISHED = 0.1, 0.01
+"""A residual is not learnt with a mean square above the first, unless its terms fell below this share of their size."""
 EVENTS_UNTIL = 0.7
 """No events come after this share of a bounded run."""
 
@@ -196,7 +199,8 @@ class NaturalStage(Stage):
             return False
         # Many residuals, or one of a large weight, may add up to more though each is small.
         residuals = self._validation_residuals(state.network, state.natural[1])[1]
-        return largest_mean_square(residuals, self._rows.terms.weights) > NOTHING_LEARNT
+        squares = mean_squares(residuals, self._rows.terms.weights)
+        return max(float(np.max(by_residual)) for by_residual in squares.values()) > NOTHING_LEARNT
 
     def _restarted(self, state: State) -> State:
         """The same run, with another fresh network."""
@@ -221,6 +225,30 @@ class NaturalStage(Stage):
     def validation_loss(self, state: State) -> float:
         return state.validation
 
+    def undefined(self, state: State) -> list[str]:
+        batch, residuals = self._validation_residuals(state.network, state.natural[1])
+        texts = []
+        for name, part in residuals.items():
+            undefined = np.flatnonzero(np.any(~np.isfinite(part), axis=1))
+            if len(undefined):
+                texts.append(undefined_text(self.problem, name, batch[name], undefined))
+        return texts
+
+    def not_learnt(self, state: State) -> list[str]:
+        if not math.isfinite(state.validation):  # nothing was validated
+            return []
+        sizes = state.natural[1]
+        residuals = self._validation_residuals(state.network, sizes)[1]
+        squares = mean_squares(residuals, self._rows.terms.weights)
+        names = []
+        for term, by_residual in squares.items():
+            by_residual = by_residual - np.mean(~np.isfinite(residuals[term]), axis=0)  # undefined ones count as one
+            # The terms of a condition may all vanish in the solution. What is left of them says nothing.
+            vanished = np.exp(sizes[term].limits[1]) < VANISHED * sizes[term].largest
+            still_large = (by_residual > NOT_LEARNT) & ~vanished
+            names += [name for name, large in zip(self._rows.terms.residual_names[term], still_large) if large]
+        return names
+
     def status(self, state: State, step: Step) -> str:
         rows, damping = state.growth * self.settings.natural.rows, float(state.natural[0].damping)
         return f"validation {state.validation:.2e}  step {step.length:.2g}  damping {damping:.0e}  rows {rows}"
@@ -234,12 +262,28 @@ def capped_loss(residuals: Mapping[str, np.ndarray], weights: Mapping[str, float
     return float(sum(np.sum(np.fmin(r**2, weights[name] / len(r))) for name, r in residuals.items()))
 
 
-def largest_mean_square(residuals: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> float:
-    """The largest mean square of any one residual, unweighted, each square at most one."""
-    share = {name: weights[name] / len(r) for name, r in residuals.items()}
-    return max(
-        float(np.max(np.sum(np.fmin(r**2 / share[name], 1.0), axis=0)) / len(r)) for name, r in residuals.items()
-    )
+def mean_squares(
+    residuals: Mapping[str, np.ndarray], weights: Mapping[str, float]
+) -> dict[str, Float[np.ndarray, " residuals"]]:
+    """The unweighted mean square of each residual, by term. Each square is at most one, and one if it is not finite."""
+    return {name: np.sum(np.fmin(r**2 * len(r) / weights[name], 1.0), axis=0) / len(r) for name, r in residuals.items()}
+
+
+def undefined_text(problem: Problem, term: str, batch: Batch, undefined: Int[np.ndarray, " undefined"]) -> str:
+    """Where a term is not defined, from the numbers of those points: their share, one of them, and what they share."""
+    points = np.concatenate([batch.x[:, : len(problem.coordinates)], batch.theta], axis=1)[undefined]
+    axes = (*problem.coordinates.axes, *problem.parameters.axes)
+    ranges = [
+        f"{name} between {column.min():.3g} and {column.max():.3g}"
+        for name, axis, column in zip(problem.axes, axes, points.T, strict=True)
+        if np.ptp(axis.to_unit(column)) < 0.9
+    ]
+    label = "equation" if term == "interior" else f"condition {term!r}"
+    share = 100 * len(points) / len(batch.x)
+    text = f"The residual of the {label} is not defined at {share:.2g} % of its points, for example at "
+    text += theta_text(problem.axes, points[0], digits=4)
+    text += f". All of them have {' and '.join(ranges)}" if ranges else ""
+    return f"{text}. These points are left out. Look for roots, logarithms, powers and quotients there."
 
 
 def _require_settings(settings: Settings) -> None:

@@ -1,0 +1,235 @@
+"""Whether a reference agrees with its problem: with the equation, every condition and the hard transform.
+
+A disagreement is a typing error, in the problem or in the reference. Nothing here is called by training.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from clpinn.errors import ClpinnError
+from clpinn.formulation.domain import Points
+from clpinn.formulation.geometry import placed
+from clpinn.formulation.pointwise import (
+    condition_residuals,
+    constant_network,
+    residual_sizes,
+    residuals,
+    residuals_of_values,
+    values,
+)
+from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.references import reference_at
+from clpinn.formulation.thetas import theta_text
+from clpinn.keys import Key, fold_in, make_key
+
+POINTS, THETAS = 200, 3
+"""Points of each term, and thetas that a reference in NumPy is asked for."""
+AGREES, NEARLY = 1e-6, 1e-2
+"""Largest residual relative to its terms up to which a reference agrees, and up to which it may be approximate."""
+INSIDE = make_key(1)
+"""The key of the points inside the domain where sizes are measured."""
+IMPOSED = 1e-9
+"""An output is imposed where the network changes it by less than this share of what it does elsewhere."""
+
+Verdict = Literal["agrees", "nearly", "does not agree", "not checked"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well the reference fits one residual of the problem."""
+
+    term: str
+    """The equation ("equation"), the name of a condition, or "constrain"."""
+    residual: str
+    largest: float
+    """The largest absolute residual; NaN where it is not defined at some point."""
+    size: float
+    """The largest size of the residual's terms."""
+    worst: Mapping[str, float]
+    """Physical coordinates and parameters of the largest residual, or of the first that is not defined."""
+    checked: bool = True
+
+    @property
+    def relative(self) -> float:
+        return self.largest / self.size if self.size > 0 else self.largest
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.checked:
+            return "not checked"
+        if not np.isfinite(self.largest) or self.relative > NEARLY:
+            return "does not agree"
+        return "agrees" if self.relative <= AGREES else "nearly"
+
+    def __str__(self) -> str:
+        name = self.term if self.residual in (self.term, "residual") else f"{self.term}, {self.residual}"
+        if not self.checked:
+            return (
+                f"{name}: not checked, because it needs derivatives of a reference that is not written with jax.numpy"
+            )
+        worst = theta_text(self.worst.keys(), self.worst.values(), digits=4)
+        if not np.isfinite(self.largest):
+            return f"{name}: DOES NOT AGREE, not defined at {worst}"
+        text = f"largest residual {self.largest:.1e}, {self.relative:.1e} of its terms"
+        if self.verdict == "agrees":
+            return f"{name}: agrees ({text})"
+        if self.verdict == "nearly":
+            return f"{name}: agrees to {self.relative:.0e} only (at {worst}): the reference or a coefficient is rounded"
+        return f"{name}: DOES NOT AGREE ({text}, at {worst})"
+
+
+def check_reference(problem: Problem, key: Key) -> list[Agreement]:
+    """Put the reference into the equation, every condition and the hard transform. Empty without a reference.
+
+    A reference that JAX cannot trace is checked in conditions without derivatives only, at a few thetas.
+    """
+    if problem.reference is None:
+        return []
+    conditions = [condition for condition in problem.conditions if isinstance(condition, Condition)]
+    thetas, checks = problem.parameters.sample(POINTS, fold_in(key, 0)), []
+    with jax.enable_x64(True):
+        by_values = _ByValues(problem, conditions, thetas[:THETAS], fold_in(key, 1))
+        for condition in [None, *conditions]:
+            points = by_values.points["inside" if condition is None else condition.name]
+            try:
+                checks += _traced(problem, condition, points, thetas)
+            except ClpinnError:
+                raise
+            except Exception:  # a reference written with NumPy fails in many ways when JAX traces it
+                checks += by_values.condition(condition)
+        return checks + by_values.hard_transform()
+
+
+def _traced(problem: Problem, condition: Condition | None, points: Points, thetas: Points) -> list[Agreement]:
+    """The check with a reference in jax.numpy, whose derivatives are exact."""
+
+    def at(x: Array, theta: Array) -> dict[str, Array]:
+        if condition is None:
+            return residuals(problem, None, x, theta)
+        return condition_residuals(problem, condition, None, x, theta)
+
+    by_name = jax.vmap(at)(jnp.asarray(points), jnp.asarray(thetas))
+    # Inside the domain, because u = 0 on a boundary is judged by how large u is elsewhere.
+    inside = jnp.asarray(problem.coordinates.sample(POINTS, INSIDE))
+    sizes = jax.vmap(lambda x, theta: residual_sizes(problem, condition, None, x, theta))(inside, jnp.asarray(thetas))
+    size = {name: _largest(np.sum(list(by_output.values()), axis=0)) for name, by_output in sizes.items()}
+    return [
+        _agreement(problem, condition, name, np.asarray(part), size[name], points, thetas)
+        for name, part in by_name.items()
+    ]
+
+
+class _ByValues:
+    """Checks that need only values of the reference. It is asked once for each theta, as it may be a solver."""
+
+    def __init__(self, problem: Problem, conditions: Sequence[Condition], thetas: Points, key: Key):
+        self.problem, self.thetas = problem, thetas
+        box = problem.coordinates
+        self.points = {"inside": box.sample(POINTS, INSIDE)}
+        """Points of each condition, of the faces of the box ("x = 0") and inside."""
+        for i, condition in enumerate(conditions):
+            drawn = condition.on.sample(box, POINTS, fold_in(key, i))
+            self.points[condition.name] = np.resize(drawn, (POINTS, drawn.shape[1]))  # a region may be a single point
+        self._faces = [(axis, end) for axis in box for end in (box[axis].low, box[axis].high)]
+        for axis, end in self._faces:
+            face = self.points["inside"].copy()
+            face[:, box.names.index(axis)] = end
+            self.points[_face_name(axis, end)] = face
+
+    @cached_property
+    def _reference(self) -> dict[str, dict[str, Float[np.ndarray, " points"]]]:
+        """The reference by set of points and output, theta after theta."""
+        all_points = np.concatenate(list(self.points.values()))
+        table = np.stack([reference_at(self.problem, all_points, theta) for theta in self.thetas])
+        parts = np.split(table, len(self.points), axis=2)
+        return {
+            name: {output: part[:, i].reshape(-1) for i, output in enumerate(self.problem.outputs)}
+            for name, part in zip(self.points, parts, strict=True)
+        }
+
+    def _rows(self, name: str) -> tuple[Points, Points]:
+        """The points of a set with every theta, in the order of the reference."""
+        points = self.points[name]
+        return np.tile(points, (len(self.thetas), 1)), np.repeat(self.thetas, len(points), axis=0)
+
+    def _size(self, *outputs: str) -> float:
+        return max(_largest(self._reference["inside"][output]) for output in outputs)
+
+    def condition(self, condition: Condition | None) -> list[Agreement]:
+        """The check of a condition, or of the equation; possible where no derivatives are used."""
+        problem, name = self.problem, "inside" if condition is None else condition.name
+        points, thetas = self._rows(name)
+        arguments = {k: jnp.asarray(v) for k, v in self._reference[name].items()}, jnp.asarray(points)
+        at = partial(residuals_of_values, problem, condition)
+        by_name = jax.vmap(lambda outputs, x, theta: at(outputs, x, theta))(*arguments, jnp.asarray(thetas))
+        if by_name is None:
+            term = "equation" if condition is None else name
+            return [Agreement(term, term, 0.0, 0.0, {}, checked=False)]
+        size = self._size(*problem.outputs)
+        return [
+            _agreement(problem, condition, residual, np.asarray(part), size, points, thetas)
+            for residual, part in by_name.items()
+        ]
+
+    def hard_transform(self) -> list[Agreement]:
+        """The check of `constrain` on the faces of the box where it alone determines an output."""
+        problem, checks = self.problem, []
+        if problem.constrain is None:
+            return []
+        usual = {output: np.max(change) for output, change in self._answers("inside")[1].items()}
+        for axis, end in self._faces:
+            face = _face_name(axis, end)
+            outputs, changes = self._answers(face)
+            for output in problem.outputs:
+                imposed: Bool[np.ndarray, " points"] = changes[output] <= IMPOSED * usual[output]
+                if imposed.any():
+                    difference = np.where(imposed, outputs[output] - self._reference[face][output], 0.0)
+                    label, size = f"{output} at {face}", self._size(output)
+                    checks.append(_agreement(problem, "constrain", label, difference, size, *self._rows(face)))
+        return checks
+
+    def _answers(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """The outputs of a constant network at a set of points, and how much another constant changes them."""
+        points, thetas = map(jnp.asarray, self._rows(name))
+
+        def outputs(raw: float) -> dict[str, np.ndarray]:
+            network = constant_network(self.problem, raw)
+            by_name = jax.vmap(lambda x, theta: values(self.problem, network, x, theta))(points, thetas)
+            return {output: np.asarray(column) for output, column in by_name.items()}
+
+        first, second = outputs(0.3), outputs(1.7)
+        return first, {output: np.abs(second[output] - column) for output, column in first.items()}
+
+
+def _largest(sizes: np.ndarray) -> float:
+    """The largest absolute value; undefined ones do not count."""
+    return float(np.max(np.nan_to_num(np.abs(sizes), posinf=0.0)))
+
+
+def _face_name(axis: str, end: float) -> str:
+    return f"{axis} = {end:g}"
+
+
+def _agreement(
+    problem: Problem,
+    condition: Condition | Literal["constrain"] | None,
+    name: str,
+    residual: Float[np.ndarray, " points"],
+    size: float,
+    points: Points,
+    thetas: Points,
+) -> Agreement:
+    term = condition.name if isinstance(condition, Condition) else condition or "equation"
+    undefined = ~np.isfinite(residual)
+    worst = int(np.argmax(undefined if undefined.any() else np.abs(residual)))
+    given = dict(zip(problem.axes, (*points[worst], *thetas[worst]), strict=True))
+    at = {key: float(value) for key, value in (given | placed(problem, given)).items()}
+    largest = float("nan") if undefined.any() else float(np.max(np.abs(residual)))
+    return Agreement(term, name, largest, size, at)
