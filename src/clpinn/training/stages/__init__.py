@@ -70,5 +70,5 @@ class Stage(ABC):
         """The loss on points that are not trained, over the whole box."""
 
     def status(self, state: State, step: Step) -> str:
-        """What a display shows besides the loss."""
+        """What a display shows besides the loss and the validation loss."""
         return ""
