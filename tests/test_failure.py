@@ -125,7 +125,7 @@ def test_a_bad_setting_is_a_value_error():
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
-        (["burgers", "--method", "sgd"], 1, "Unknown method 'sgd'. Use one of uni"),
+        (["burgers", "--method", "sgd"], 1, "acr2-full, standard, p2inn, hyperpinn, metapinn, or free with"),
         (["burgers", "--optimizer", "magic"], 1, "Unknown optimizer 'magic'"),
         (["burgers", "--set", "adam.stepz=3"], 1, "There is no setting 'adam.stepz'"),
         (["burgers", "--method", "acr", "--set", "tasks.active=1", "--steps", "1"], 1, "capacity is 1"),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import nbformat
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 

@@ -69,7 +69,7 @@ FLOW: dict[str, list[str]] = {
     "presets": [],
     "runs": ["display", "callbacks", "evaluate", "directory", "metrics", "session", "metapinn", "run"],
     "report": ["style", "fields", "heads", "over_parameters", "along_run", "figures", "explorer", "page"],
-    "cli": ["display", "options", "tables", "problems", "train", "adapt", "predict", "report", "app"],
+    "cli": ["display", "options", "tables", "init", "problems", "train", "adapt", "predict", "report", "app"],
     "__main__": [],
 }
 
