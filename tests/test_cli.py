@@ -139,6 +139,15 @@ def test_numbers_that_are_not_finite_are_named_in_tables_and_null_in_json(tmp_pa
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"u": [None, 1.0]}
 
 
+def test_a_head_that_is_not_used_has_its_reason_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    figures = dict.fromkeys(("loss_before", "loss_after", "estimate_before", "estimate_after"), 1.0)
+    rows = [{"a": a, "used": a > 1, "reason": f"because of {a}"} | figures for a in (0.5, 1.5)]
+    tables.print_heads(rows, ["a"], [], Path("adapted.clpinn"))
+    shown = capsys.readouterr().out
+    assert "1 of them used" in shown and "a = 0.5: because of 0.5" in shown and "because of 1.5" not in shown
+
+
 def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
     """The paper's optimiser has another form of Burgers, which the command does not name again."""
     problem = load_problem("burgers", paper=True)
