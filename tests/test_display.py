@@ -123,6 +123,7 @@ def test_a_terminal_of_80_columns_shows_time_left_and_validation_on_one_line(clo
         view.bar.refresh()
         lines = [line for line in shown(console) if "adam" in line]
     assert lines and all(len(line) <= 80 and line.endswith("…") for line in lines)
+    assert "━━" in console.file.getvalue()  # the text leaves room for the bar
     assert all("100 s, 100 s left  validation 5.00e-01  adam 30" in line for line in lines)
 
 

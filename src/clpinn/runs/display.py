@@ -27,8 +27,9 @@ class Display:
         self.notebook = NotebookBar() if console.is_jupyter and not quiet else None
         in_terminal = console.is_terminal and not quiet and self.notebook is None
         self.live = in_terminal or self.notebook is not None
+        bar = BarColumn(bar_width=8, table_column=Column(width=8))
         text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
-        self.bar = Progress(BarColumn(bar_width=8), text, console=console, transient=True, disable=not in_terminal)
+        self.bar = Progress(bar, text, console=console, transient=True, disable=not in_terminal)
         self.bar_tasks: dict[str, Any] = {}
         self.newest_theta: list[float] = []
         self.last_shown = time.monotonic()
@@ -99,9 +100,11 @@ class Display:
         if self.notebook is not None:
             self.notebook.show(text, fraction)
             return
-        if activity not in self.bar_tasks:
-            self.bar_tasks[activity] = self.bar.add_task("", total=1.0)
-        self.bar.update(self.bar_tasks[activity], description=escape(text), completed=min(fraction, 1.0))
+        shown = {"description": escape(text), "completed": min(fraction, 1.0)}
+        if activity in self.bar_tasks:
+            self.bar.update(self.bar_tasks[activity], **shown)
+        else:
+            self.bar_tasks[activity] = self.bar.add_task(total=1.0, **shown)
 
 
 class NotebookBar:
