@@ -188,7 +188,8 @@ def test_every_command_and_code_block_runs(tmp_path, monkeypatch, small, few_poi
             if isinstance(value, type) and issubclass(value, cl.Problem) and value.__module__ == "page":
                 validate(value())
         ran, marked = ran + session.ran, marked + session.marked
-    files = ["field.nc", "errors.pdf", "sharper.clpinn", "runs/burgers-free-0/report.html"]
+    run = "runs/burgers-free-0"
+    files = ["field.nc", "errors.pdf", "sharper.clpinn", f"{run}/report.html", f"{run}/adapted.clpinn"]
     assert all((tmp_path / "README" / file).stat().st_size > 0 for file in files)
     record_property("blocks and commands of the docs", f"{ran} ran, {marked} were marked")
     assert ran > 60
