@@ -69,7 +69,8 @@ def test_commands_import_what_is_slow_only_when_they_run():
                 modules = [getattr(statement, "module", None) or alias.name for alias in statement.names]
                 for module in modules:
                     heavy = module.split(".")[0] in ("jax", "numpy", "scipy", "equinox")
-                    ours = module.startswith("clpinn") and not module.startswith(("clpinn.cli", "clpinn.errors"))
+                    light = ("clpinn.cli", "clpinn.errors", "clpinn.runs.display")
+                    ours = module.startswith("clpinn") and not module.startswith(light)
                     assert not heavy and not ours, f"{path.name} imports {module} at its top"
 
 
@@ -138,6 +139,15 @@ def test_numbers_that_are_not_finite_are_named_in_tables_and_null_in_json(tmp_pa
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"u": [None, 1.0]}
 
 
+def test_a_head_that_is_not_used_has_its_reason_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    figures = dict.fromkeys(("loss_before", "loss_after", "estimate_before", "estimate_after"), 1.0)
+    rows = [{"a": a, "used": a > 1, "reason": f"because of {a}"} | figures for a in (0.5, 1.5)]
+    tables.print_heads(rows, ["a"], [], Path("adapted.clpinn"))
+    shown = capsys.readouterr().out
+    assert "1 of them used" in shown and "a = 0.5: because of 0.5" in shown and "because of 1.5" not in shown
+
+
 def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
     """The paper's optimiser has another form of Burgers, which the command does not name again."""
     problem = load_problem("burgers", paper=True)
@@ -149,7 +159,7 @@ def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
     monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)
     calls = []
 
-    def run(problem, settings, folder, resume, *_):
+    def run(problem, settings, folder, resume, *_, **__):
         calls.append((problem.hard, settings.optimizer, settings.steps, str(folder), resume))
         raise cl.ClpinnError("far enough")
 

@@ -13,8 +13,8 @@ import clpinn as cl
 from clpinn.cli.app import main
 from clpinn.errors import SettingsError
 from clpinn.presets import natural, paper
+from clpinn.runs.callbacks import Callbacks
 from clpinn.runs.run import run
-from clpinn.runs.session import Observer
 from clpinn.training.pool_loss import PoolLoss
 from clpinn.training.rows import Rows
 from clpinn.training.settings import override
@@ -37,7 +37,7 @@ def fail_at(monkeypatch, calls):
 def test_a_failure_is_survived(tmp_path, monkeypatch, at):
     fail_at(monkeypatch, lambda call: call == at)
     messages = []
-    result = run(Decay(), settings_for(), tmp_path, observer=Observer(message=messages.append))
+    result = run(Decay(), settings_for(), tmp_path, callbacks=Callbacks(message=messages.append))
     assert result.outcome == "finished" and result.metrics["recoveries"] == 1
     assert ("smaller learning rate" if at == 23 else "starts afresh") in messages[0]
 
@@ -65,7 +65,7 @@ def rows_fail_at(monkeypatch, calls):
 def test_a_failure_under_natural_is_survived(tmp_path, monkeypatch):
     rows_fail_at(monkeypatch, lambda call: call == 15)
     messages = []
-    result = run(Decay(), natural_for("acr", "steps=30"), tmp_path, observer=Observer(message=messages.append))
+    result = run(Decay(), natural_for("acr", "steps=30"), tmp_path, callbacks=Callbacks(message=messages.append))
     assert result.outcome == "steps" and result.metrics["recoveries"] == 1 and result.metrics["steps"] == 30
     assert "back to step 10, shorter steps" in messages[0] and result.metrics["validation"] < 0.3
     assert counters(tmp_path)["rate"] == 0.5
@@ -125,7 +125,7 @@ def test_a_bad_setting_is_a_value_error():
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
-        (["burgers", "--method", "sgd"], 1, "Unknown method 'sgd'. Use one of uni"),
+        (["burgers", "--method", "sgd"], 1, "acr2-full, standard, p2inn, hyperpinn, metapinn, or free with"),
         (["burgers", "--optimizer", "magic"], 1, "Unknown optimizer 'magic'"),
         (["burgers", "--set", "adam.stepz=3"], 1, "There is no setting 'adam.stepz'"),
         (["burgers", "--method", "acr", "--set", "tasks.active=1", "--steps", "1"], 1, "capacity is 1"),

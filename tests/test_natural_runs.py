@@ -16,8 +16,8 @@ import clpinn as cl
 from clpinn.networks.architecture import count
 from clpinn.presets import natural
 from clpinn.problems import load_problem
+from clpinn.runs.callbacks import Callbacks
 from clpinn.runs.run import run
-from clpinn.runs.session import Observer
 from clpinn.training import checkpoint
 from clpinn.training.batches import Batches
 from clpinn.training.settings import override
@@ -169,10 +169,12 @@ def test_a_problem_without_parameters_under_natural(tmp_path):
 def test_a_start_that_gets_nowhere_is_followed_by_another(tmp_path, monkeypatch):
     monkeypatch.setattr("clpinn.training.stages.natural.START_STEPS", 10)
     messages: list[str] = []
-    run(Decay(), natural_for("free", "steps=90"), tmp_path / "good", observer=Observer(message=messages.append))
+    run(Decay(), natural_for("free", "steps=90"), tmp_path / "good", callbacks=Callbacks(message=messages.append))
     assert not messages
     monkeypatch.setattr("clpinn.training.stages.natural.NOTHING_LEARNT", 0.0)
-    result = run(Decay(), natural_for("free", "steps=90"), tmp_path / "bad", observer=Observer(message=messages.append))
+    result = run(
+        Decay(), natural_for("free", "steps=90"), tmp_path / "bad", callbacks=Callbacks(message=messages.append)
+    )
     # Five starts at most, none in the second half of a run.
     assert len(messages) == 4 and all("another start" in text for text in messages)
     with jax.enable_x64(True):
@@ -187,8 +189,9 @@ def test_patience_waits_for_another_start(tmp_path, monkeypatch):
         monkeypatch.setattr(natural_stage, name, value)
     messages: list[str] = []
     rates: list[tuple[int, float]] = []
-    observer = Observer(lambda state, *_: rates.append((state.step, state.rate)), message=messages.append)
-    run(Decay(), natural_for(), tmp_path, observer=observer)
+    recorder = lambda stage, state, step: rates.append((state.step, state.rate)) or ""  # noqa: E731
+    monkeypatch.setattr(natural_stage.NaturalStage, "status", recorder)
+    run(Decay(), natural_for(), tmp_path, callbacks=Callbacks(message=messages.append))
     assert len(messages) == 2 and all(rate == 1 for step, rate in rates if step <= 40)
     assert rates[-1][1] < 1
 

@@ -68,9 +68,9 @@ FLOW: dict[str, list[str]] = {
     "surrogate": ["adaptations", "adapt", "answers", "field", "trust", "file", "surrogate"],
     "exports": ["translate", "fields", "programs", "export"],
     "presets": [],
-    "runs": ["evaluate", "directory", "metrics", "session", "metapinn", "run"],
+    "runs": ["display", "callbacks", "evaluate", "directory", "metrics", "session", "metapinn", "run"],
     "report": ["style", "fields", "heads", "over_parameters", "along_run", "figures", "explorer", "page"],
-    "cli": ["display", "options", "tables", "problems", "train", "adapt", "predict", "report", "app"],
+    "cli": ["display", "options", "tables", "init", "problems", "train", "adapt", "predict", "report", "app"],
     "__main__": [],
 }
 

@@ -156,6 +156,10 @@ def test_place_can_be_inverted():
 SENSOR = {"at": {"x": [0.1], "t": [0.2], "nu": [0.5]}, "values": {"u": [1.0]}}
 
 
+def _forgetful(self, raw):
+    return t * raw  # noqa: F821  # pyright: ignore
+
+
 @pytest.mark.parametrize(
     "members, message",
     [
@@ -182,7 +186,10 @@ SENSOR = {"at": {"x": [0.1], "t": [0.2], "nu": [0.5]}, "values": {"u": [1.0]}}
         ({"residual": lambda self, d: None}, "returned nothing. Is a `return` missing"),
         ({"residual": lambda self, d: (d.u, d.u_x)}, "returned a tuple"),
         ({"residual": lambda self, d: {}}, "returned an empty dict"),
-        ({"residual": lambda self, d: d.u + undefined_name}, r"NameError.*test_problem.py, line \d+"),  # noqa: F821
+        ({"residual": lambda self, d: d.u + undefined_name}, r"NameError.*test_problem.py, line \d+\)$"),  # noqa: F821
+        ({"residual": lambda self, d: d.u * nu}, r"NameError.*nu belongs.*argument: `lambda self, d, nu:`"),  # noqa: F821
+        ({"conditions": (cl.Condition("a", lambda d: d.u - nu, cl.at(t=0)),)}, r"`lambda d, nu:`"),  # noqa: F821
+        ({"constrain": _forgetful}, r"argument: `def _forgetful\(self, raw, t\):`"),
         ({"residual": lambda self, d, x: np.sin(x) * d.u}, "Use jax.numpy .jnp. in place of numpy"),
         ({"residual": lambda self, d, x: d.u if x > 0 else d.u_x}, "Use jnp.where in place of if"),
         ({"interior": 5000}, "must be a clpinn.Interior"),

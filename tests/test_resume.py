@@ -15,9 +15,9 @@ import pytest
 from running import TINY, command, lines, natural_for, newest, same, settings_for
 from small import Decay
 
+from clpinn.runs.callbacks import Callbacks
 from clpinn.runs.directory import load_network
 from clpinn.runs.run import run
-from clpinn.runs.session import Observer
 from clpinn.training.stages import natural as natural_stage
 
 
@@ -31,7 +31,7 @@ def test_stop_at_steps_and_resume(tmp_path):
         assert result.outcome == ("finished" if after == 60 else "steps")
     same(tmp_path / "whole", tmp_path / "parts")
     messages = []
-    run(Decay(), settings_for(), tmp_path / "parts", resume=True, observer=Observer(message=messages.append))
+    run(Decay(), settings_for(), tmp_path / "parts", resume=True, callbacks=Callbacks(message=messages.append))
     assert "Nothing is left to do" in messages[0]
     assert np.array_equal(load_network(tmp_path / "parts", Decay()).output.weight, result.network.output.weight)
 
@@ -44,7 +44,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     newest = sorted((tmp_path / "parts" / "checkpoint").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
     messages = []
-    run(Decay(), more, tmp_path / "parts", resume=True, observer=Observer(message=messages.append))
+    run(Decay(), more, tmp_path / "parts", resume=True, callbacks=Callbacks(message=messages.append))
     assert newest.name in messages[0] and "Going on from step 32" in messages[1]
     same(tmp_path / "whole", tmp_path / "parts")
 

@@ -13,7 +13,7 @@ from small import Decay
 from clpinn.errors import Outcome
 from clpinn.training.optimizers import Step
 from clpinn.training.stages import Stage
-from clpinn.training.state import Callbacks
+from clpinn.training.state import Hooks
 from clpinn.training.trainer import DONE, RECOVERIES, Trainer
 
 
@@ -76,7 +76,7 @@ def run(trainer: Trainer, start=None, **callbacks):
     logged = SimpleNamespace(history=[], events=[], progress=[], messages=[], saved=[])
     state, outcome = trainer.run(
         start or trainer.init(),
-        Callbacks(
+        Hooks(
             history=logged.history.append,
             event=lambda record, network: logged.events.append(record),
             progress=lambda state, step, named, status: logged.progress.append((state.stage, dict(named), status)),

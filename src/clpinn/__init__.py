@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clpinn.formulation.regions import Interior, at, boundary
     from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
     from clpinn.presets import natural, paper, scaled
+    from clpinn.runs.callbacks import Callbacks, TrainingStep
     from clpinn.runs.directory import load_network
     from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
     from clpinn.runs.run import run, train
@@ -37,6 +38,7 @@ _HOMES = {
     "formulation.regions": ("Interior", "at", "boundary"),
     "networks.fnn": ("FNN", "ParamFNN", "QuadraticFNN"),
     "presets": ("natural", "paper", "scaled"),
+    "runs.callbacks": ("Callbacks", "TrainingStep"),
     "runs.directory": ("load_network",),
     "runs.evaluate": ("Metrics", "aggregate", "evaluate", "reference_residual"),
     "runs.run": ("run", "train"),
@@ -52,6 +54,7 @@ __all__ = [
     "FNN",
     "Axis",
     "Box",
+    "Callbacks",
     "ClpinnError",
     "Condition",
     "Data",
@@ -68,6 +71,7 @@ __all__ = [
     "Result",
     "Settings",
     "Surrogate",
+    "TrainingStep",
     "Trust",
     "aggregate",
     "at",

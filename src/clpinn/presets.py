@@ -33,8 +33,10 @@ def paper(problem: Problem, method: str) -> Settings:
 def _paper(problem: Problem, method: str) -> Settings:
     """The paper's settings of a method, whatever the form of the problem."""
     if method not in (*METHODS, *RIVALS):
-        also = ", or free with the natural optimiser" if method == "free" else ""
-        raise SettingsError(f"Unknown method {method!r}. Use one of {', '.join((*METHODS, *RIVALS))}{also}.")
+        raise SettingsError(
+            f"Unknown method {method!r}. Use one of {', '.join((*METHODS, *RIVALS))}, or free with the natural "
+            "optimiser, where it is the default."
+        )
     # A user's own class may have a benchmark's name, too.
     ours = [kind.__name__ for kind in type(problem).__mro__ if kind.__module__.startswith("clpinn.problems.")]
     protocol = PROTOCOLS.get(ours[0]) if ours else None

@@ -52,7 +52,7 @@ def adapt(
     if unseen == bool(theta):
         raise ClpinnError("Give thetas to adapt to, such as nu=0.0113, or --unseen for all that were not trained.")
     thetas = surrogate.unseen(most, seed) if unseen else parse_thetas(problem.parameters, theta or [])
-    with Display(None, quiet=as_json) as display:
+    with Display(quiet=as_json) as display:
         adapted = surrogate.adapt_many(
             thetas,
             seed,

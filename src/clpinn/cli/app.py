@@ -7,6 +7,7 @@ from rich.text import Text
 
 from clpinn.cli.adapt import adapt
 from clpinn.cli.display import console
+from clpinn.cli.init import init
 from clpinn.cli.predict import export, predict
 from clpinn.cli.problems import problems
 from clpinn.cli.report import plot, report
@@ -19,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Parameterized physics-informed neural networks: one network for a whole family of PDEs.",
 )
-for command in (problems, train, evaluate, adapt, predict, export, plot, report):
+for command in (init, problems, train, evaluate, adapt, predict, export, plot, report):
     app.command()(command)
 
 

@@ -28,7 +28,7 @@ def plot(
 
     directory = RunDirectory(run, load_given_problem(given_problem))
     file = out or run / f"{kind}.png"
-    with Display(None, quiet=as_json) as display, shown_warnings():
+    with Display(quiet=as_json) as display, shown_warnings():
         from clpinn.formulation.thetas import parse_thetas
 
         thetas = parse_thetas(directory.problem.parameters, theta) if theta else None
@@ -53,7 +53,7 @@ def report(
 
     file = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     problem = load_given_problem(given_problem)
-    with Display(None, quiet=as_json) as display, shown_warnings():
+    with Display(quiet=as_json) as display, shown_warnings():
         write_page([RunDirectory(run, problem) for run in runs], file, display.evaluation)
     size = file.stat().st_size
     if as_json:

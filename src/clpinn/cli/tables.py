@@ -88,7 +88,10 @@ def _errors_table(metrics: dict[str, Any]) -> Table:
 
 
 def print_heads(rows: list[dict[str, Any]], parameters: list[str], outputs: list[str], file: Path) -> None:
-    """Losses and errors at each theta before and after adaptation; `outputs` are those with a reference."""
+    """Losses and errors at each theta before and after adaptation; `outputs` are those with a reference.
+
+    Below the table, the reason for each head that is not used.
+    """
     used = sum(row["used"] for row in rows)
     table = Table(title=Text(f"heads at {len(rows)} thetas, {used} of them used"))
     for header in [
@@ -105,6 +108,10 @@ def print_heads(rows: list[dict[str, Any]], parameters: list[str], outputs: list
         cells += [_change(row["rel_l2_before"][name], row["rel_l2_after"][name], ".2e") for name in outputs]
         table.add_row(*cells, "head" if row["used"] else "base")
     Console().print(table)
+    for row in rows:
+        if not row["used"]:
+            theta = ", ".join(f"{name} = {row[name]:.6g}" for name in parameters)
+            print_line(f"{theta}: {row['reason']}", soft_wrap=True)
     print_line(f"surrogate with heads: {file}")
 
 

@@ -73,7 +73,6 @@ def train(
     from clpinn.problems import load_problem
     from clpinn.runs.directory import RunDirectory, read_config
     from clpinn.runs.run import run
-    from clpinn.runs.session import Observer
     from clpinn.training.settings import from_dict, override
 
     if optimizer not in ("natural", "adam-lbfgs"):
@@ -109,11 +108,7 @@ def train(
     if (seconds, steps, until) != (None, None, None):  # new bounds replace all those of a resumed run
         settings = replace(settings, seconds=seconds, steps=steps, until=until)
     settings = override(settings, [] if stored is not None else assign or [])
-    with Display(settings, quiet=as_json) as display:
-        observer = Observer(
-            display.progress, display.event, display.message, display.evaluation, display.compiling, display.begin
-        )
-        result = run(loaded, settings, folder, resume, problem, checkpoint_seconds, observer)
+    result = run(loaded, settings, folder, resume, problem, checkpoint_seconds, progress=not as_json)
     if as_json:
         print_json(result.metrics)
     else:
@@ -145,7 +140,7 @@ def evaluate(
 
     directory = RunDirectory(run, load_given_problem(given_problem))
     problem, settings = directory.problem, directory.settings
-    with Display(None, quiet=as_json) as display:
+    with Display(quiet=as_json) as display:
         errors = evaluate_network(problem, directory.network, evaluation_thetas(settings), display.evaluation)
     name = given_problem or directory.problem_label
     metrics = {"problem": name, "method": settings.method, "seed": settings.seed}

@@ -215,11 +215,14 @@ def _trace(problem: Problem, function: Callable[[Array, Array], Any], label: str
     except ClpinnError:
         raise
     except Exception as error:
-        raise user_error(f"{label} (or constrain, or place)", error) from error
+        raise user_error(f"{label} (or constrain, or place)", error, problem.axes) from error
 
 
-def user_error(label: str, error: Exception) -> ProblemError:
-    """The exception of a user's function as a ProblemError: with its line and, for a known mistake, advice."""
+def user_error(label: str, error: Exception, axes: tuple[str, ...] = ()) -> ProblemError:
+    """The exception of a user's function as a ProblemError: with its line and, for a known mistake, advice.
+
+    `axes` are the names that the function may take as arguments.
+    """
     text = str(error).strip().split("\n")[0]
     lines = [
         f" ({frame.filename}, line {frame.lineno})"
@@ -227,4 +230,14 @@ def user_error(label: str, error: Exception) -> ProblemError:
         if "site-packages" not in frame.filename and not frame.filename.startswith((LIBRARY, "<"))
     ]
     advice = next((f" {advice}" for kind, advice in ADVICE if isinstance(error, kind)), "")
+    if isinstance(error, NameError) and error.name in axes:
+        advice = f" {error.name} belongs to the problem. Name it as an argument: {_with_argument(error, error.name)}."
     return ProblemError(f"{label} failed: {type(error).__name__}: {text}{''.join(lines[-1:])}{advice}")
+
+
+def _with_argument(error: Exception, name: str) -> str:
+    """How the function that raised an exception starts with one more argument: `lambda d, kappa:`."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    code = frame.f_code
+    arguments = ", ".join([*code.co_varnames[: code.co_argcount], name])
+    return f"`lambda {arguments}:`" if code.co_name == "<lambda>" else f"`def {code.co_name}({arguments}):`"

@@ -19,9 +19,11 @@ from clpinn.formulation.references import reference_at
 from clpinn.formulation.validation import undetermined, user_error, validate
 from clpinn.presets import natural
 from clpinn.programs import kept_programs
+from clpinn.runs.callbacks import Callbacks, Observer
 from clpinn.runs.directory import RunDirectory
+from clpinn.runs.display import Display
 from clpinn.runs.metapinn import train_metapinn
-from clpinn.runs.session import Observer, Result, Session, may_reopen
+from clpinn.runs.session import Result, Session, may_reopen
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.settings import Settings, from_dict, to_dict
 from clpinn.training.trainer import Trainer
@@ -39,19 +41,26 @@ def train(
     until: float | None = None,
     out: Path | str | None = None,
     resume: bool = False,
-    observer: Observer | None = None,
+    progress: bool = True,
+    callbacks: Callbacks | None = None,
 ) -> Surrogate:
     """Train a problem by the natural gradient and return its surrogate.
 
     Without a bound (`seconds`, `steps`, or `until`, a validation loss), training ends when progress ends. With `out`
-    the run is kept in that directory and can be resumed. For all other settings see `run`.
+    the run is kept in that directory and can be resumed. `progress` and `callbacks`, and all other settings: see `run`.
     """
     settings = replace(natural(problem, method), seed=seed, seconds=seconds, steps=steps, until=until)
     messages: list[str] = []
-    if observer is None:
-        observer = Observer(message=messages.append)
+    given = callbacks or Callbacks()
+
+    def message(text: str) -> None:
+        messages.append(text)
+        given.message(text)
+
+    callbacks = replace(given, message=message)
     with tempfile.TemporaryDirectory() as folder:
-        result = run(problem, settings, out or folder, resume and out is not None, observer=observer)
+        resume = resume and out is not None
+        result = run(problem, settings, out or folder, resume, progress=progress, callbacks=callbacks)
     if result.outcome is Outcome.DIVERGED:
         warnings.warn(" ".join(["Training diverged, so the surrogate is of no use.", *messages[-1:]]), stacklevel=2)
     return result.surrogate
@@ -64,20 +73,28 @@ def run(
     resume: bool = False,
     name: str | None = None,
     checkpoint_seconds: float = 30.0,
-    observer: Observer | None = None,
+    progress: bool = True,
+    callbacks: Callbacks | None = None,
     start: Any = None,
 ) -> Result:
     """Train a problem with these settings in the directory `out`, which must be empty or new unless `resume`.
 
     `name` is the problem's name at the command line. `start` is a network to start from, in place of a fresh one.
 
+    Progress is shown on standard error: a live line in a terminal, a bar in a notebook, a line every ten seconds
+    elsewhere. `progress=False` shows nothing. `callbacks` are functions to call while the run goes on.
+
     With `resume`, a run goes on from its last checkpoint with the settings it was started with. Only `steps`,
     `seconds` and `until` may be given anew; they replace all bounds that it had. A run without a checkpoint starts.
     A finished run is left as it is, except under natural if `steps` or `seconds` are given.
     """
     directory = RunDirectory(Path(out), problem)
-    with kept_programs():
-        return _run(problem, settings, directory, resume, name, checkpoint_seconds, observer or Observer(), start)
+    callbacks = callbacks or Callbacks()
+    with kept_programs(), Display(quiet=not progress) as display:
+        observer = Observer(display, callbacks)
+        result = _run(problem, settings, directory, resume, name, checkpoint_seconds, observer, start)
+    callbacks.end(result)
+    return result
 
 
 def _run(
@@ -112,7 +129,7 @@ def _run(
         observer.message(text)
     with jax.enable_x64(settings.precision == "double"):
         trainer = Trainer(problem, settings)
-        observer.compiling()
+        observer.display.compiling()
         state = trainer.init(start, compile=True)  # settings that make no sense fail here, before anything is written
         signals = nullcontext(stop_requested) if stop_requested is not None else _stop_signals()
         with directory.locked(), signals as stop_requested:

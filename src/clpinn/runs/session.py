@@ -1,5 +1,6 @@
 """One stretch of training in a run directory: restore, train with logs and checkpoints, evaluate, write the result."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,29 +10,15 @@ from typing import Any
 import numpy as np
 
 from clpinn.errors import Outcome
-from clpinn.formulation.references import Progress
+from clpinn.runs.callbacks import Observer, TrainingStep
 from clpinn.runs.directory import RunDirectory, plain
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.runs.metrics import displaced_thetas, evaluation_thetas, not_learnt_text, run_metrics
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.optimizers import Step
 from clpinn.training.settings import Settings
-from clpinn.training.state import Callbacks, State
+from clpinn.training.state import Hooks, State
 from clpinn.training.trainer import DONE, Trainer
-
-
-@dataclass(frozen=True)
-class Observer:
-    """Functions to call while a run goes on. By default they do nothing."""
-
-    progress: Callable[[State, Step, Mapping[str, float], str], None] = lambda *_: None
-    event: Callable[[dict[str, Any]], None] = lambda _: None
-    message: Callable[[str], None] = lambda _: None
-    evaluation: Progress | None = None
-    compiling: Callable[[], None] = lambda: None
-    """Called before the programs of the run are compiled."""
-    begin: Callable[[], None] = lambda: None
-    """Called when all is compiled and the clock of the run starts."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +60,6 @@ class Session:
             for text in trainer.undefined(state):
                 observer.message(text)
         directory.cut_logs(state.step)
-        observer.begin()
         start = time.perf_counter()
         last_save = start
 
@@ -88,7 +74,7 @@ class Session:
                 last_save = time.perf_counter()
 
         def stop() -> Outcome | None:
-            if self.stop_requested():
+            if self.stop_requested() or observer.stop_requested:
                 return Outcome.STOPPED
             return Outcome.TIME if settings.seconds is not None and elapsed() >= settings.seconds else None
 
@@ -102,17 +88,43 @@ class Session:
             directory.append_event(record)
             observer.event(record)
 
-        callbacks = Callbacks(
-            history=lambda row: directory.append_history(row | {"seconds": round(elapsed(), 3)}),
+        validation = state.validation
+
+        def history(row: dict[str, Any]) -> None:
+            nonlocal validation
+            validation = row["validation"]
+            row |= {"seconds": round(elapsed(), 3)}
+            directory.append_history(row)
+            observer.validation(row)
+
+        def progress(state: State, step: Step, terms: Mapping[str, float], status: str) -> None:
+            newest, seconds = state.validation if math.isfinite(state.validation) else validation, elapsed()
+            observer.step(
+                TrainingStep(
+                    state.step,
+                    state.stage,
+                    float(step.value),
+                    dict(terms),
+                    newest if math.isfinite(newest) else None,
+                    seconds,
+                    _share_done(settings, state.step, seconds),
+                    len(state.pool.active),
+                    len(state.pool.replay),
+                    status,
+                )
+            )
+
+        hooks = Hooks(
+            history=history,
             event=event,
-            progress=observer.progress,
+            progress=progress,
             save=save,
             probe=self._probe if settings.probe else None,
             stop=stop,
             elapsed=elapsed,
             message=observer.message,
         )
-        state, outcome = trainer.run(state, callbacks)
+        state, outcome = trainer.run(state, hooks)
         save(state, now=True)
         return self.finish(state, Outcome(outcome), elapsed)
 
@@ -121,7 +133,7 @@ class Session:
         trainer, directory = self.trainer, self.directory
         with trainer.timing.measure("evaluation"):
             thetas = evaluation_thetas(trainer.settings)
-            errors: Metrics = evaluate(trainer.problem, state.network, thetas, self.observer.evaluation)
+            errors: Metrics = evaluate(trainer.problem, state.network, thetas, self.observer.display.evaluation)
         metrics = run_metrics(trainer, state, outcome, errors, elapsed(), directory)
         surrogate = Surrogate(trainer.problem, state.network, record=self._record(state, metrics))
         directory.write_result(surrogate, metrics, errors.table())
@@ -175,3 +187,11 @@ class Session:
 def may_reopen(settings: Settings) -> bool:
     """Whether a run whose progress had ended goes on: a bound on steps or time tells it to."""
     return settings.optimizer == "natural" and (settings.steps is not None or settings.seconds is not None)
+
+
+def _share_done(settings: Settings, step: int, seconds: float) -> float:
+    """The share of a run that is over, by the bound that is closest; 0 without bounds."""
+    total = settings.adam.steps + settings.lbfgs.steps if settings.optimizer == "adam-lbfgs" else math.inf
+    by_steps = step / min(total, settings.steps or total)
+    by_time = seconds / settings.seconds if settings.seconds else 0.0
+    return min(1.0, max(by_steps, by_time))

@@ -92,8 +92,8 @@ def _ignore(*_: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Callbacks:
-    """How a run reports. All are optional."""
+class Hooks:
+    """How the loop reports to the run that it is part of. All are optional."""
 
     history: Callable[[dict[str, Any]], None] = _ignore
     """Gets a row of the history as plain values."""

@@ -1,7 +1,7 @@
 """Training: the loop, top to bottom.
 
 A run goes through stages (see `stages`). With `adam-lbfgs` they are Adam and L-BFGS, with `natural` there is one. The
-trainer knows neither optimisers nor files: it gets callbacks, and a `State` is all there is to save.
+trainer knows neither optimisers nor files: it gets hooks, and a `State` is all there is to save.
 """
 
 import math
@@ -21,7 +21,7 @@ from clpinn.training.events import Events
 from clpinn.training.settings import Settings
 from clpinn.training.stages import Stage
 from clpinn.training.stages.natural import NaturalStage
-from clpinn.training.state import Callbacks, State, Timing
+from clpinn.training.state import Hooks, State, Timing
 
 DONE = "done"
 """The stage of a state after the last stage."""
@@ -100,7 +100,7 @@ class Trainer:
 
     # The loop ------------------------------------------------------------------------------------------------------
 
-    def run(self, state: State, callbacks: Callbacks) -> tuple[State, Outcome]:
+    def run(self, state: State, hooks: Hooks) -> tuple[State, Outcome]:
         """Train until the end, a bound or a stop. Returns the last state and how the run ended."""
         stage = None
         if state.stage != DONE:
@@ -108,7 +108,7 @@ class Trainer:
             state = stage.enter(state)
             objective, good = stage.objective(state), state
         while True:
-            done = self._done(state.step, callbacks.elapsed())
+            done = self._done(state.step, hooks.elapsed())
             while stage is not None and stage.finished(state, done):
                 state = self._advanced(state)
                 stage = self.stages.get(state.stage)
@@ -116,7 +116,7 @@ class Trainer:
                     objective, good = stage.objective(state), state
             if stage is None:
                 return state, Outcome.FINISHED
-            outcome = self._bound_reached(state) or callbacks.stop()
+            outcome = self._bound_reached(state) or hooks.stop()
             if outcome is not None:
                 return state, outcome
 
@@ -125,25 +125,25 @@ class Trainer:
                 value = float(step.value)
             if not (math.isfinite(value) and math.isfinite(float(step.gradient_norm))):
                 if good.recoveries >= RECOVERIES:
-                    callbacks.message(_diverged(named))
+                    hooks.message(_diverged(named))
                     return good, Outcome.DIVERGED
                 good, remedy = stage.remedy(replace(good, recoveries=good.recoveries + 1))
-                callbacks.message(f"The loss is not finite at step {state.step}: back to step {good.step}, {remedy}")
+                hooks.message(f"The loss is not finite at step {state.step}: back to step {good.step}, {remedy}")
                 state, objective = good, stage.objective(good)
                 continue
-            state = stage.check(state, done, callbacks.message)
+            state = stage.check(state, done, hooks.message)
             if step.finished:
-                callbacks.message(f"L-BFGS stopped after {state.stage_step} steps: {step.reason}.")
+                hooks.message(f"L-BFGS stopped after {state.stage_step} steps: {step.reason}.")
                 state = replace(state, stage=DONE)
             if stage.event_due(state, done):
-                state = self._event(state, stage, callbacks)
+                state = self._event(state, stage, hooks)
                 objective, good = stage.objective(state), state
             elif state.stage_step % SNAPSHOT_STEPS == 0:
                 good = state
-            callbacks.progress(state, step, named, stage.status(state, step))
+            hooks.progress(state, step, named, stage.status(state, step))
             if state.step % stage.history_steps == 0:
-                callbacks.history(self._history(state, stage, value, named, callbacks))
-            callbacks.save(state)
+                hooks.history(self._history(state, stage, value, named, hooks))
+            hooks.save(state)
             if state.stage == DONE:
                 stage = None
 
@@ -164,15 +164,15 @@ class Trainer:
             return Outcome.UNTIL
         return Outcome.STEPS if settings.steps is not None and state.step >= settings.steps else None
 
-    def _event(self, state: State, stage: Stage, callbacks: Callbacks) -> State:
+    def _event(self, state: State, stage: Stage, hooks: Hooks) -> State:
         network = state.network
         state, record = self.events.hold(state, lambda thetas, before=state: stage.task_losses(before, thetas))
         if record is not None:
-            callbacks.event(record, network)
+            hooks.event(record, network)
         return state
 
     def _history(
-        self, state: State, stage: Stage, value: float, named: dict[str, float], callbacks: Callbacks
+        self, state: State, stage: Stage, value: float, named: dict[str, float], hooks: Hooks
     ) -> dict[str, Any]:
         with self.timing.measure("validation"):
             validation = stage.validation_loss(state)
@@ -186,9 +186,9 @@ class Trainer:
             "replay": len(state.pool.replay),
             "queries": state.queries,
         }
-        if callbacks.probe is not None:
+        if hooks.probe is not None:
             with self.timing.measure("evaluation"):
-                row["probe"] = callbacks.probe(state.network)
+                row["probe"] = hooks.probe(state.network)
         return row
 
 

@@ -78,5 +78,5 @@ class Stage(ABC):
         return []
 
     def status(self, state: State, step: Step) -> str:
-        """What a display shows besides the loss."""
+        """What a display shows besides the loss and the validation loss."""
         return ""

@@ -251,7 +251,7 @@ class NaturalStage(Stage):
 
     def status(self, state: State, step: Step) -> str:
         rows, damping = state.growth * self.settings.natural.rows, float(state.natural[0].damping)
-        return f"validation {state.validation:.2e}  step {step.length:.2g}  damping {damping:.0e}  rows {rows}"
+        return f"step {step.length:.2g}  damping {damping:.0e}  rows {rows}"
 
 
 def capped_loss(residuals: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> float:
