@@ -8,7 +8,7 @@ import pytest
 import clpinn as cl
 from clpinn.formulation.geometry import box_points, data_points
 from clpinn.formulation.problem import task_prior
-from clpinn.formulation.validation import validate
+from clpinn.formulation.validation import undetermined, validate
 from clpinn.networks.architecture import Architecture
 from clpinn.networks.make import make as make_network
 from clpinn.problems import BENCHMARKS, load_problem
@@ -301,3 +301,39 @@ def test_a_file_is_loaded_with_its_neighbours(tmp_path):
         "    def residual(self, d):\n        return d.u_x\n"
     )
     assert load_problem(f"{tmp_path}/mine.py").coordinates["x"].low == 0.25
+
+
+@pytest.mark.parametrize("reduction", [jnp.mean, jnp.sum, jnp.max, jnp.prod])
+def test_a_reduction_over_one_number_is_a_misunderstanding(reduction):
+    class Integral(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        conditions = (cl.Condition("mean", lambda d: reduction(d.u) - 1, on=cl.at(x=0)),)
+
+        def residual(self, d):
+            return d.u_x - jnp.sum(jnp.array([d.u, 1.0]))  # over two numbers, as it should be
+
+    with pytest.raises(cl.ProblemError, match="condition .mean. takes a .* over a single number. A residual is"):
+        validate(Integral())
+
+
+def test_nothing_that_determines_the_solution_is_noticed():
+    class Open(cl.Problem):
+        coordinates = cl.Box(x=(0, 1), y=cl.periodic(0, 1))
+
+        def residual(self, d):
+            return d.u_x - d.u_yy
+
+    class Periodic(Open):
+        def residual(self, d):
+            return d.u_yy - d.u
+
+    class Algebraic(Open):
+        def residual(self, d, x):
+            return d.u - x
+
+    class Conditioned(Open):
+        conditions = (cl.Condition("left", lambda d: d.u, on=cl.at(x=0)),)
+
+    text = undetermined(Open())
+    assert text is not None and "derivatives along x." in text and "no condition" in text
+    assert [undetermined(kind()) for kind in (Periodic, Algebraic, Conditioned)] == [None] * 3
