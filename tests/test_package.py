@@ -67,7 +67,7 @@ FLOW: dict[str, list[str]] = {
     "exports": ["translate", "fields", "programs", "export"],
     "presets": [],
     "runs": ["evaluate", "directory", "metrics", "session", "metapinn", "run"],
-    "report": ["style", "fields", "heads", "over_parameters", "along_run", "figures", "explorer", "page"],
+    "report": ["style", "fields", "heads", "over_parameters", "along_run", "figures", "captions", "explorer", "page"],
     "cli": ["display", "options", "tables", "problems", "train", "adapt", "predict", "report", "app"],
     "__main__": [],
 }

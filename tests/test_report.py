@@ -24,6 +24,7 @@ from clpinn.cli.app import app
 from clpinn.errors import PlotError
 from clpinn.formulation.references import reference_at
 from clpinn.problems import load_problem
+from clpinn.report.captions import caption, heading
 from clpinn.report.fields import plot_reference
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.page import page
@@ -251,6 +252,44 @@ def test_kinds_that_make_no_sense_are_told():
         with pytest.raises(PlotError, match=message):
             plot(run, kind)
     assert reasons(made_up(Line()))["errors"] == "the problem has no parameters"
+
+
+class Unknown(Solid):
+    """Without a reference."""
+
+    reference = None
+
+
+@pytest.mark.parametrize("problem", [Solid(), Channel(), Line()], ids=type)
+def test_captions_with_a_reference_speak_of_errors(problem):
+    run = made_up(problem)
+    shown = caption(run, "fields")
+    assert "reference" in shown and "absolute error" in shown
+    if len(problem.parameters):
+        assert ("smallest" in shown) == (len(problem.outputs) == 1) and "largest error" in shown
+        assert "Relative L2 error against the reference" in caption(run, "errors")
+        assert heading(run, "errors") == "Errors over the parameters"
+
+
+def test_captions_without_a_reference_say_what_is_drawn():
+    """The fields are at corners and the middle of the box, and the map shows residuals: no caption speaks of errors."""
+    run = made_up(Unknown())
+    figure = plot(run, "fields")
+    thetas = list(dict.fromkeys(text.get_text() for panel in figure.axes for text in panel.texts))
+    assert thetas == ["a = 0.1", "a = 1", "a = 10"]
+    assert "low corner, the middle and the high corner" in caption(run, "fields")
+    assert plot(run, "errors").axes[0].get_ylabel() == "mean |residual|"
+    assert caption(run, "errors").startswith("Mean |residual|")
+    assert heading(run, "errors") == "Residuals over the parameters"
+    for kind in ("fields", "streamlines", "heads"):
+        assert "error" not in caption(run, kind)
+
+
+def test_a_single_theta_is_not_called_the_largest_error():
+    """A standard PINN is evaluated at its own theta."""
+    run = made_up(Channel())
+    run.__dict__["errors"] = {name: column[:1] for name, column in run.errors.items()}
+    assert "only one that was evaluated" in caption(run, "fields")
 
 
 def test_drawing_leaves_matplotlib_as_it_was():

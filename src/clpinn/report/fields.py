@@ -155,15 +155,24 @@ def _spread(problem: Problem) -> list[Theta]:
     return [{name: float(axis.from_unit(np.array(unit))) for name, axis in axes} for unit in units]
 
 
+def relative_errors(run: RunDirectory) -> dict[str, np.ndarray]:
+    """Relative L2 errors of the outputs by name, one per evaluated theta; empty without a reference."""
+    columns = {name: run.errors.get(f"rel_l2_{name}") for name in run.problem.outputs}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
 def _chosen(run: RunDirectory, thetas: Points | None, most: int) -> list[Theta]:
-    """The given thetas; by default at most `most` of those with the smallest, the median and the largest error."""
+    """The given thetas; by default at most `most` of those with the smallest, the median and the largest error.
+
+    Without errors they are the box's low corner, middle and high corner.
+    """
     names = run.problem.parameters.names
     if thetas is not None:
         return [dict(zip(names, theta.tolist())) for theta in thetas]
-    columns = [run.errors[f"rel_l2_{name}"] for name in run.problem.outputs if f"rel_l2_{name}" in run.errors]
+    columns = relative_errors(run)
     if not columns or not names:
         return _spread(run.problem)
-    order = np.argsort(np.mean(columns, axis=0))  # errors that are not finite come last
+    order = np.argsort(np.mean(list(columns.values()), axis=0))  # errors that are not finite come last
     ranks = sorted({0, len(order) // 2, len(order) - 1})[-most:]
     return [{name: float(run.errors[name][order[rank]]) for name in names} for rank in ranks]
 

@@ -17,35 +17,15 @@ from clpinn import protocol
 from clpinn.errors import ClpinnError, TranslationError
 from clpinn.files import replacing
 from clpinn.formulation.references import Progress
+from clpinn.report.captions import caption, heading
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.runs.directory import RunDirectory
-from clpinn.surrogate.trust import NOTE
 
 LARGEST_SVG = 300_000
 """A drawing with more bytes than this is embedded as pixels."""
 PIXELS = ("fields", "streamlines", "heads")
 """Kinds that are pictures rather than drawings."""
-
-HEADINGS = {
-    "fields": (
-        "Fields",
-        "At the thetas with the smallest, the median and the largest error; several outputs at the last of these.",
-    ),
-    "errors": ("Errors over the parameters", "Relative L2 error against the reference, at every candidate theta."),
-    "residuals": ("Where the equations hold less well", NOTE),
-    "tasks": ("Trained thetas by event", "Dense tasks keep all their points, replayed tasks a share of them."),
-    "losses": (
-        "Losses",
-        "The validation loss is computed all over the box, on points that were not trained. The loss is that of a "
-        "step's batch. Where the problem has a time, late times count less in the loss at first.",
-    ),
-    "streamlines": ("Streamlines", "Streamlines of the surrogate and of the reference; colours show the speed."),
-    "heads": (
-        "Adapted thetas",
-        "Each theta has a head of its own. Points below the line improved. The fields are at the worst theta.",
-    ),
-}
 
 
 def write_page(runs: list[RunDirectory], path: Path, progress: Progress | None = None) -> None:
@@ -172,18 +152,18 @@ def _figures(runs: list[RunDirectory], progress: Progress | None) -> list[str]:
     total = sum(why_not[kind] is None for why_not in reasons_by_run for kind in KINDS)
     done, sections = 0, []
     for kind in KINDS:
-        shown = []
+        by_text: dict[tuple[str, str], list[str]] = {}  # figures that one heading and caption describe
         for run, why_not in zip(runs, reasons_by_run):
             if why_not[kind] is None:
-                caption = f"{_short(run, runs)}: {run.name}" if len(runs) > 1 else ""
-                shown.append(_embedded(plot(run, kind), kind, f"{kind} of {run.name}", caption))
+                name = f"{_short(run, runs)}: {run.name}" if len(runs) > 1 else ""
+                drawn = _embedded(plot(run, kind), kind, f"{kind} of {run.name}", name)
+                by_text.setdefault((heading(run, kind), caption(run, kind)), []).append(drawn)
                 done += 1
                 if progress:
                     progress("figures", done, total)
-        if shown:
-            heading, text = HEADINGS[kind]
+        for (title, text), shown in by_text.items():
             sections.append(
-                f'<h2>{heading}</h2>\n<p class="note">{escape(text)}</p>\n<div class="side">{"".join(shown)}</div>'
+                f'<h2>{title}</h2>\n<p class="note">{escape(text)}</p>\n<div class="side">{"".join(shown)}</div>'
             )
     missing = {f"{_short(run, runs)}: {text}": None for run in runs if (text := run.why_no_problem())}
     return [*sections, *(f'<p class="note">Some figures are missing. {escape(text)}</p>' for text in missing)]
