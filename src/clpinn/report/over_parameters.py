@@ -9,21 +9,9 @@ from matplotlib.figure import Figure
 from clpinn import protocol
 from clpinn.formulation.domain import Axis, Points
 from clpinn.formulation.references import Progress
+from clpinn.report.colours import BLUE, ERRORS, GREY, RED
 from clpinn.report.fields import relative_errors
-from clpinn.report.style import (
-    BLUE,
-    COLOURS,
-    ERRORS,
-    GREY,
-    LINES,
-    RED,
-    along_edge,
-    canvas,
-    label,
-    log_or_linear,
-    scale,
-    styled,
-)
+from clpinn.report.style import COLOURS, LINES, along_edge, canvas, label, log_or_linear, scale, styled
 from clpinn.runs.directory import RunDirectory
 
 
