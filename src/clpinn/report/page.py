@@ -208,7 +208,7 @@ def _explorer(runs: list[RunDirectory]) -> str:
     if len(runs) > 1 or runs[0].why_no_problem():
         return ""
     try:
-        return explorer_html(runs[0].surrogate)
+        return explorer_html(runs[0].surrogate, errors=runs[0].errors)
     except TranslationError as error:
         return f'<p class="note">There is no live explorer. {escape(str(error))}</p>'
 
