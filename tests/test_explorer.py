@@ -143,6 +143,24 @@ def type_theta(page, name: str, value: float) -> None:
     settled(page, lambda: page.get_by_label(f"{name}, exact value").fill(str(value)) or page.keyboard.press("Tab"))
 
 
+def circles_are_drawn(page) -> bool:
+    """Whether the first cut has pixels in the colour of the reference (light scheme: #b34700)."""
+    return page.evaluate(
+        """() => {
+            const canvas = document.querySelector(".cut canvas");
+            const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+            copy.drawImage(canvas, 0, 0);
+            const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+            let count = 0;
+            for (let i = 0; i < data.length; i += 4) {
+                const near = Math.abs(data[i] - 0xb3) + Math.abs(data[i + 1] - 0x47) + data[i + 2] < 30;
+                if (near && data[i + 3] > 200) count++;
+            }
+            return count > 10;
+        }"""
+    )
+
+
 def test_network_and_reference_are_compared_at_one_theta_only(opened):
     """At other thetas there are no circles and no errors at the cursor; a button leads to the nearest reference."""
     problem = cl.problems.Kovasznay()
@@ -156,10 +174,10 @@ def test_network_and_reference_are_compared_at_one_theta_only(opened):
     go = page.get_by_role("button", name="Go to the nearest reference")
     (opening,) = page.evaluate("clpinnExplorer.theta()")
     assert opening in problem.candidates.values["Re"] and go.is_disabled()  # the page opens with a comparison
-    assert "reference" in words(cut) and "reference" in words(said)
+    assert "reference" in words(cut) and "reference" in words(said) and circles_are_drawn(page)
     type_theta(page, "Re", 77.3)
     assert words(cut) == "network" and "reference" not in words(said) and go.is_enabled()
-    assert "Go there to compare" in words(caption)
+    assert "Go there to compare" in words(caption) and not circles_are_drawn(page)
     settled(page, go.click)
     (found,) = page.evaluate("clpinnExplorer.theta()")
     assert found in problem.candidates.values["Re"] and abs(found - 77) <= 10 and go.is_disabled()

@@ -195,7 +195,7 @@ class Controls {
 
   addDownloads() {
     const downloads = new Downloads(this.view, this.drawing, this.redraws, this.root);
-    this.form.append(element("div", { class: "row" },
+    this.form.append(element("div", { class: "row" }, "Download:",
       this.button("Field (CSV)", () => downloads.field()), this.button("Picture (PNG)", () => downloads.picture())));
   }
 

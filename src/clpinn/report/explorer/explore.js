@@ -14,7 +14,7 @@ function explore(root, data, evaluate, place) {
   new Fragment(view, controls, redraws, number).read();
   controls.show();
   drawing.words.introduce(data);
-  arrange(root, view.planar, Boolean(reference));
+  arrange(root, view, Boolean(reference));
   drawing.restyle();
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawing.restyle());
   redraws.open();
@@ -22,9 +22,12 @@ function explore(root, data, evaluate, place) {
   return handles(view, drawing, redraws);
 }
 
-// Hide the figures that are not needed: a curve has no cuts, and shows the reference in its own frame.
-function arrange(root, planar, hasReference) {
-  const find = (selector) => root.querySelector(selector);
+// Hide the figures that are not needed: a curve has no cuts, and shows the reference in its own frame. Where one unit
+// is equally long on both axes, fields are as high as their frame needs.
+function arrange(root, view, hasReference) {
+  const { planar } = view, aspect = view.aspect(), find = (selector) => root.querySelector(selector);
+  if (aspect) root.style.setProperty("--aspect", aspect);
+  for (const name of [".field", ".reference", ".difference"]) find(name).classList.toggle("equal", aspect !== null);
   find(".reference").hidden = !hasReference || !planar;
   find(".field .legend").hidden = planar;
   root.querySelectorAll(".cut").forEach((figure) => { figure.hidden = !planar; });

@@ -55,7 +55,7 @@ class Panel {
       context.fillRect(left - 0.5, y + height, 1, 4);
       context.fillText(text(value), left, y + height + 6);
     }
-    context.fillText(across.name, x + width / 2, y + height + 23);
+    context.fillText(labelled(across), x + width / 2, y + height + 23);
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (const value of ticks(up, height / 40)) {
@@ -67,7 +67,7 @@ class Panel {
     context.translate(x - 44, y + height / 2);
     context.rotate(-Math.PI / 2);
     context.textAlign = "center";
-    context.fillText(up.name, 0, 0);
+    context.fillText(labelled(up), 0, 0);
     context.restore();
   }
 
@@ -85,7 +85,7 @@ class Panel {
     context.textAlign = "left";
     context.textBaseline = "middle";
     const axis = { low: scale.low, high: scale.high, scale: "linear" };
-    for (const value of ticks(axis, height / 32)) {
+    for (const value of ticks(axis, Math.max(4, height / 32))) {
       context.fillText(text(value), left + 19, y + (1 - toUnit(axis, value)) * height);
     }
   }

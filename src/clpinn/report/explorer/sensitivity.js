@@ -6,8 +6,10 @@ class Sensitivities {
   constructor(root, view) {
     this.view = view;
     const row = root.querySelector(".sensitivities");
+    this.title = element("h3");
+    row.append(this.title);
     this.figures = view.parameters.map(() => {
-      const figure = element("figure", {}, element("h3"), element("canvas", { role: "img" }), element("figcaption"));
+      const figure = element("figure", {}, element("canvas", { role: "img" }), element("figcaption"));
       row.append(figure);
       return { figure, panel: new Panel(figure.querySelector("canvas")) };
     });
@@ -30,6 +32,8 @@ class Sensitivities {
   // Draw curves with so many values each.
   paint(style, count) {
     const { view } = this;
+    const which = view.parameters.length > 1 ? "each parameter" : "the parameter";
+    this.title.textContent = `${view.output} at the cursor against ${which}`;
     view.parameters.forEach((axis, k) => {
       const units = evenUnits(count), values = units.map((unit) => this.valueAt(k, unit));
       const here = toUnit(axis, view.theta[k]), value = view.valueAt(view.theta);
@@ -45,7 +49,6 @@ class Sensitivities {
       const title = `${view.output} at the cursor against ${axis.name}`;
       const where = named([axis], [view.theta[k]]);
       const slope = `∂${view.output}/∂${axis.name} = ${text(this.derivative(k))} at ${where}`;
-      figure.querySelector("h3").textContent = title;
       figure.querySelector("figcaption").textContent = slope;
       panel.canvas.setAttribute("aria-label", `${title}, from ${text(low)} to ${text(high)}. ${slope}`);
     });
