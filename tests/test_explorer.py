@@ -249,7 +249,41 @@ def test_a_pinned_theta_is_compared(opened):
     assert page.evaluate("clpinnExplorer.pin()") is None and page.locator(".difference").is_hidden()
 
 
-@pytest.mark.parametrize("problem", [Solid(), load_problem("examples/channel.py")], ids=type)
+class Rod(cl.Problem):
+    """One coordinate on a rod whose length is a parameter."""
+
+    coordinates = cl.Box(x=(0, 1))
+    parameters = cl.Box(length=(1, 2))
+
+    def place(self, x, length):
+        return {"x": x * length}
+
+    def residual(self, d):
+        return d.u_x
+
+
+class Front(Rod):
+    """A front that moves with time."""
+
+    coordinates = cl.Box(x=(0, 1), t=(0, 1))
+
+    def place(self, x, t, length):
+        return {"x": x * (1 + t * length), "t": t}
+
+
+class Balloon(Rod):
+    """A plane domain that grows with time."""
+
+    coordinates = cl.Box(x=(0, 1), y=(0, 2), t=(0, 1))
+
+    def place(self, x, y, t, length):
+        return {"x": x * (1 + t * length) + 0.1 * y, "y": y * length, "t": t}
+
+
+MOVED = [load_problem("examples/channel.py"), Rod(), Front(), Balloon()]
+
+
+@pytest.mark.parametrize("problem", [Solid(), *MOVED], ids=type)
 def test_sensitivities_are_derivatives_at_the_cursor(problem, opened):
     """At a fixed physical point, also where the parameter moves the geometry."""
     surrogate = surrogate_of(problem)
@@ -259,9 +293,23 @@ def test_sensitivities_are_derivatives_at_the_cursor(problem, opened):
     exact = [float(surrogate.derivative(f"u_{name}", **point, **theta)) for name in problem.parameters]
     np.testing.assert_allclose(page.evaluate("clpinnExplorer.derivatives()"), exact, rtol=1e-4, atol=1e-6)
     captions = page.locator(".sensitivities figcaption")
+    assert_shown_is_computed(page, surrogate)
     for name, derivative, caption in zip(problem.parameters, exact, captions.all(), strict=True):
         assert words(caption).startswith(f"∂u/∂{name} = ")
         assert float(words(caption).split(" = ")[1].split()[0]) == pytest.approx(derivative, rel=1e-2, abs=1e-6)
+
+
+def test_a_sensitivity_at_the_edge_is_one_sided(opened):
+    """At the upper wall a smaller height would leave the cursor outside; at the end of its axis a larger one would."""
+    surrogate = surrogate_of(load_problem("examples/channel.py"))
+    for height in (1.0, 2.0):
+        page = opened(surrogate, fragment=f"theta={height},1&at=0.5,{height}")
+        (derivative, _) = page.evaluate("clpinnExplorer.derivatives()")
+        if height == 1.0:
+            exact = float(surrogate.derivative("u_height", x=0.5, y=height, height=height, viscosity=1.0))
+            assert derivative == pytest.approx(exact, rel=1e-2, abs=1e-4)
+        else:
+            assert np.isnan(derivative) and "not defined" in words(page.locator(".sensitivities figcaption").first)
 
 
 def test_the_field_can_be_downloaded_as_a_table(opened):
@@ -367,13 +415,25 @@ def test_cuts_are_straight_in_physical_space(opened):
     np.testing.assert_allclose(page.evaluate("clpinnExplorer.cursor()"), [x, y], atol=1e-6)
 
 
+class Mixed(Skewed):
+    """The second coordinate is no length."""
+
+    units = {"x": "m", "y": "K"}
+
+
 @pytest.mark.parametrize(
     ("problem", "ratio"),
-    [(Skewed(), 2.5 / 2), (cl.problems.Kovasznay(), 0.75), (load_problem("examples/heat.py"), None), (Solid(), None)],
+    [
+        (Skewed(), 2.5 / 2),
+        (cl.problems.Kovasznay(), 0.75),
+        (load_problem("examples/heat.py"), None),
+        (Solid(), None),
+        (Mixed(), None),
+    ],
     ids=type,
 )
 def test_lengths_have_equal_axes(problem, ratio, opened):
-    """x and y are lengths; x and t are not, nor is a log axis."""
+    """x and y are lengths; x and t are not, nor is a log axis or one of another unit."""
     page = opened(surrogate_of(problem))
     frame = page.evaluate("clpinnExplorer.frame()")
     canvas = page.locator(".field canvas").bounding_box()

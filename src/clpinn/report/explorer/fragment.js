@@ -32,7 +32,11 @@ class Fragment {
     put("layer", view.layer);
     put("pin", view.pin && view.pin.join(","));
     this.written = `#${entries.toString().replaceAll("%2C", ",")}`;
-    history.replaceState(null, "", this.written);
+    try {
+      history.replaceState(null, "", this.written);
+    } catch {
+      // A page inside another one, as in a notebook, has no address of its own.
+    }
   }
 
   // Take over what the address says. What is missing or makes no sense is left as it is. Numbers are moved into

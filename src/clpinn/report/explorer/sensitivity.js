@@ -22,11 +22,15 @@ class Sensitivities {
     return view.valueAt(view.theta.map((value, i) => (i === k ? fromUnit(view.parameters[k], unit) : value)));
   }
 
-  // The derivative of the output at the cursor by parameter k. At an end of the axis the difference is one-sided.
+  // The derivative of the output at the cursor by parameter k: a central difference. It is one-sided at an end of the
+  // axis, and where the cursor would leave the domain.
   derivative(k) {
     const { view } = this, axis = view.parameters[k], unit = toUnit(axis, view.theta[k]);
-    const [below, above] = [unit - STEP, unit + STEP].map((place) => Math.min(1, Math.max(0, place)));
-    return (this.valueAt(k, above) - this.valueAt(k, below)) / (fromUnit(axis, above) - fromUnit(axis, below));
+    const sides = [unit - STEP, unit + STEP].map((place) => {
+      const side = { at: fromUnit(axis, place), value: this.valueAt(k, place) };
+      return Number.isFinite(side.value) ? side : { at: view.theta[k], value: view.valueAt(view.theta) };
+    });
+    return (sides[1].value - sides[0].value) / (sides[1].at - sides[0].at);
   }
 
   // Draw curves with so many values each.
@@ -48,7 +52,9 @@ class Sensitivities {
       panel.points([here], [toUnit(vertical, value)], style.network, true);
       const title = `${view.output} at the cursor against ${axis.name}`;
       const where = named([axis], [view.theta[k]]);
-      const slope = `∂${view.output}/∂${axis.name} = ${text(this.derivative(k))} at ${where}`;
+      const derivative = this.derivative(k);
+      const shown = Number.isFinite(derivative) ? `= ${text(derivative)}` : "not defined";
+      const slope = `∂${view.output}/∂${axis.name} ${shown} at ${where}`;
       figure.querySelector("figcaption").textContent = slope;
       panel.canvas.setAttribute("aria-label", `${title}, from ${text(low)} to ${text(high)}. ${slope}`);
     });
