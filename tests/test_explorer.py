@@ -196,10 +196,15 @@ def test_network_and_reference_are_compared_at_one_theta_only(opened):
     np.testing.assert_allclose(page.evaluate("p => clpinnExplorer.errors(p)", nodes.tolist()), error.ravel(), rtol=1e-6)
     assert page.evaluate("clpinnExplorer.layer()") == "error"
     assert words(page.locator(".difference h3")) == f"Error at Re = {found:.4g}: network minus reference"
-    low, high = (f"{end:.3g}" for end in (error.min(), error.max()))
     assert words(page.locator(".difference figcaption")).startswith("Error of v from ")
     told = words(page.locator(".difference figcaption")).removeprefix("Error of v from ").rstrip(".").split(" to ")
-    np.testing.assert_allclose([float(end) for end in told], [float(low), float(high)], rtol=0.05)
+    np.testing.assert_allclose([float(end) for end in told], [error.min(), error.max()], rtol=0.05)
+    # With a pinned theta the figure shows the change since then, or the error again.
+    settled(page, page.get_by_role("button", name="Pin this theta").click)
+    assert page.evaluate("clpinnExplorer.layer()") == "change"
+    assert f"reference at Re = {found:.4g}" in words(cut)
+    settled(page, lambda: page.get_by_label("Show the").select_option("error"))
+    assert page.evaluate("clpinnExplorer.layer()") == "error" and "layer=error" in page.url
 
 
 def test_errors_below_single_precision_are_drawn(opened):

@@ -60,7 +60,7 @@ class Words {
     legend.replaceChildren(
       entry("now", view.pin ? `now${this.at(view.theta)}` : "network"),
       ...(view.pin ? [entry("pin", `pinned${this.at(view.pin)}`)] : []),
-      ...(compared ? [entry("truth", "reference")] : []),
+      ...(compared ? [entry("truth", view.pin ? `reference${this.at(view.theta)}` : "reference")] : []),
     );
   }
 
