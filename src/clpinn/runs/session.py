@@ -137,7 +137,8 @@ class Session:
         metrics = run_metrics(trainer, state, outcome, errors, elapsed(), directory)
         surrogate = Surrogate(trainer.problem, state.network, record=self._record(state, metrics))
         directory.write_result(surrogate, metrics, errors.table())
-        if (text := not_learnt_text(metrics)) is not None:
+        text = not_learnt_text(metrics)
+        if text is not None and outcome not in (Outcome.STOPPED, Outcome.DIVERGED):  # these speak for themselves
             self.observer.message(text)
         return Result(surrogate, metrics, directory.folder)
 
