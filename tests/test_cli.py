@@ -131,6 +131,7 @@ def test_numbers_that_are_not_finite_are_named_in_tables_and_null_in_json(tmp_pa
     row |= {"estimate_after": math.inf, "rel_l2_before": {"u": math.nan}, "rel_l2_after": {"u": 0.5}}
     tables.print_heads([row], ["a"], ["u"], Path("adapted.clpinn"))
     statistics = dict.fromkeys(("min", "mean", "max"), math.nan)
+    tables.print_prediction("title", {"grid": {"x": 99, "t": 99}, "outputs": {"u": statistics}}, None)
     tables.print_prediction("title", {"grid": {}, "outputs": {"u": statistics}, "values": {"u": math.nan}}, None)
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("not finite") == 7 and "nan" not in shown and "inf" not in shown

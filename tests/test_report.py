@@ -363,6 +363,14 @@ def test_the_commands(folder, tmp_path, monkeypatch):
     inside = json.loads(clpinn("predict", run, "k=1", "x=0.5", "--points", "5", "--json").stdout)
     exact = cl.load(folder / "model.clpinn", Decay())(x=0.5, t=np.linspace(0, 1, 5), k=1.0)["u"]
     np.testing.assert_allclose(inside["values"]["u"], exact, rtol=1e-12)
+    assert inside["theta"] == {"k": 1.0} and inside["point"] == {"x": 0.5}
+    assert inside["coordinates"] == {"t": [0.0, 0.25, 0.5, 0.75, 1.0]}
+    shown = clpinn("predict", run, "k=1", "x=0.5", "--points", "5").stdout
+    rows = [line.split("│")[1:3] for line in shown.splitlines() if line.startswith("│")]
+    assert np.array(rows, float) == pytest.approx(np.stack([np.linspace(0, 1, 5), exact], axis=1), rel=1e-8)
+    over_theta = clpinn("predict", run, "k=1,2", "x=0.5", "t=0.25").stdout
+    rows = [line.split("│")[1:3] for line in over_theta.splitlines() if line.startswith("│")]
+    assert [float(row[0]) for row in rows] == [1.0, 2.0] and float(rows[0][1]) == pytest.approx(exact[1], rel=1e-8)
     with pytest.raises(cl.DomainError, match="k is missing"):
         clpinn("predict", run)
     clpinn("export", run, str(tmp_path / "decay.mlir"))

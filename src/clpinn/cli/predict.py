@@ -35,12 +35,18 @@ def predict(
         theta = {name: values[name] for name in problem.parameters}
         single_theta = all(np.ndim(value) == 0 for value in theta.values())
         trust_at_theta = surrogate.trust(**theta) if trust and single_theta else None
-    prediction: dict[str, Any] = {"grid": {str(name): size for name, size in field.sizes.items()}}
+    coordinates = {str(name): array.values.tolist() for name, array in field.coords.items() if name not in theta}
+    prediction: dict[str, Any] = {
+        "theta": {name: np.asarray(value).tolist() for name, value in theta.items()},
+        "point": {name: value for name, value in coordinates.items() if not isinstance(value, list)},
+        "grid": {str(name): size for name, size in field.sizes.items()},
+    }
     prediction["outputs"] = {
         str(name): {"min": float(array.min()), "max": float(array.max()), "mean": float(array.mean())}
         for name, array in field.data_vars.items()
     }
     if field[problem.outputs[0]].size <= FEW_VALUES:
+        prediction["coordinates"] = {name: row for name, row in coordinates.items() if isinstance(row, list)}
         prediction["values"] = {str(name): array.values.tolist() for name, array in field.data_vars.items()}
     if isinstance(trust_at_theta, Trust):
         prediction["trust"] = trust_at_theta.summary()

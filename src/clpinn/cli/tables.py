@@ -110,17 +110,28 @@ def print_heads(rows: list[dict[str, Any]], parameters: list[str], outputs: list
 
 
 def print_prediction(title: str, prediction: dict[str, Any], trust: Any) -> None:
-    """Statistics of a field per output, its values if there are few, and how far it can be trusted."""
-    table = Table(title=Text(title))
-    for header in ("output", "lowest", "mean", "highest"):
-        table.add_column(header, justify="left" if header == "output" else "right")
-    for name, statistics in prediction["outputs"].items():
-        table.add_row(Text(name), *(_number(statistics[key], ".6g") for key in ("min", "mean", "max")))
-    Console().print(table)
-    if len(prediction["grid"]) < 2:
-        for name, values in prediction.get("values", {}).items():
-            row = " ".join(_number(value, ".10g") for value in (values if isinstance(values, list) else [values]))
-            print_line(f"{name} = {row}", soft_wrap=True)
+    """The values of a field on a point or a line, if there are few; otherwise statistics per output. Then its trust."""
+    dimensions, values = len(prediction["grid"]), prediction.get("values")
+    if values is not None and dimensions == 0:
+        print_line(title, soft_wrap=True)
+        for name, value in values.items():
+            print_line(f"{name} = {_number(value, '.10g')}")
+    elif values is not None and dimensions == 1:
+        thetas = {name: value for name, value in prediction["theta"].items() if isinstance(value, list)}
+        rows = thetas | prediction["coordinates"] | values
+        table = Table(title=Text(title))
+        for name in rows:
+            table.add_column(Text(name), justify="right")
+        for row in zip(*rows.values(), strict=True):
+            table.add_row(*(_number(value, ".10g") for value in row))
+        Console().print(table)
+    else:
+        table = Table(title=Text(title))
+        for header in ("output", "lowest", "mean", "highest"):
+            table.add_column(header, justify="left" if header == "output" else "right")
+        for name, statistics in prediction["outputs"].items():
+            table.add_row(Text(name), *(_number(statistics[key], ".6g") for key in ("min", "mean", "max")))
+        Console().print(table)
     if trust is not None:
         print_line(str(trust))
     if "file" in prediction:

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
 from clpinn.calculus import jets
@@ -172,19 +172,19 @@ class Box:
                 f"No value for {', '.join(map(repr, missing))}. Give one for each of {', '.join(self._axes)}."
             )
 
+    def inside(self, points: Points) -> Bool[np.ndarray, "points axes"]:
+        """Whether each value is finite and on its axis. A periodic axis has no outside."""
+        inside = np.isfinite(points)
+        for column, axis in enumerate(self.axes):
+            if axis.scale != "periodic":
+                inside[:, column] &= (axis.scale != "log") | (np.asarray(points)[:, column] > 0)
+                unit = axis.to_unit(np.where(inside[:, column], np.asarray(points)[:, column], axis.low))
+                inside[:, column] &= (unit >= -OVERSHOOT) & (unit <= 1 + OVERSHOOT)
+        return inside
+
     def outside(self, points: Points) -> list[str]:
-        """Names of the axes on which a point is outside or not finite. A periodic axis has no outside."""
-        points = np.asarray(points)
-        names = []
-        for column, (name, axis) in enumerate(self._axes.items()):
-            values = points[:, column]
-            inside = np.isfinite(values) & ((axis.scale != "log") | (values > 0))
-            if axis.scale != "periodic" and inside.all():
-                unit = axis.to_unit(values)
-                inside = (unit >= -OVERSHOOT) & (unit <= 1 + OVERSHOOT)
-            if not inside.all():
-                names.append(name)
-        return names
+        """Names of the axes on which a point is outside or not finite."""
+        return [name for name, column in zip(self, self.inside(points).T, strict=True) if not column.all()]
 
     def check(self, points: Points, forbid: bool = False) -> None:
         """Warn if a point is outside the box. Raise an error if `forbid`, or if a point is not finite."""

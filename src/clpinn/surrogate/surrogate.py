@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from clpinn.errors import DomainError
+from clpinn.errors import DomainError, SurrogateError
 from clpinn.formulation.domain import Grid, Points
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
@@ -38,6 +38,10 @@ from clpinn.surrogate.trust import ResidualNorms, Trust, norms_over
 
 if TYPE_CHECKING:
     import xarray
+
+
+MODEL = "model.clpinn"
+"""The surrogate's file in the directory of a run."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,19 @@ class Surrogate:
     def field(self, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike) -> "xarray.Dataset":
         """The outputs on a grid, with coordinates, parameters, units and provenance.
 
-        If the problem moves its geometry (`place`), coordinates are given in the box and the dimensions are box_x,
-        box_y, ...; the physical x, y, ... are coordinates of the dataset.
+        If the problem moves its geometry (`place`), x, y, ... are physical coordinates, as in a call. If you give one
+        of them, the grid is physical: a coordinate that you leave out runs over the extent of the domain, and outputs
+        are NaN outside the domain. If you give none, the grid is the box, mapped to the domain: its dimensions are
+        box_x, box_y, ..., and the dataset also has the physical x, y, ... of each point. Values in the box are given as
+        box_x=..., box_y=....
 
         Args:
             count: Number of values of each coordinate that is not given, or a dict of numbers by name. By default
                 coordinates run over the problem's evaluation grid.
             **given: A value or a row of values for every parameter, and for any coordinate. A row makes a dimension.
+
+        Example:
+            `surrogate.field(x=np.linspace(-1, 1, 50), t=0.5, nu=[0.03, 0.1])["u"]` has the dimensions nu and x.
         """
         return field(self.problem, self._answers.at, count, given, self.provenance())
 
@@ -260,9 +270,17 @@ class Surrogate:
 
 
 def load(path: Path | str, problem: Problem | None = None) -> Surrogate:
-    """A surrogate from its file.
+    """A surrogate from its file, or from the directory of a run that has ended.
 
     The file of one of clpinn's benchmarks needs nothing else. For a problem of your own, give that problem too: a file
     holds no code.
     """
-    return Surrogate(*file.read(Path(path), problem))
+    path = Path(path)
+    if path.is_dir():
+        path /= MODEL
+        if not path.is_file():
+            raise SurrogateError(
+                f"There is no {MODEL} in {path.parent}. Give a surrogate's file, or the directory of a run that has "
+                "ended."
+            )
+    return Surrogate(*file.read(path, problem))
