@@ -6,7 +6,7 @@ import pytest
 
 import clpinn as cl
 from clpinn.errors import OutsideBoxWarning
-from clpinn.formulation.domain import At
+from clpinn.formulation.regions import At
 
 KEY = jax.random.key(7)
 BOX = cl.Box(x=(-1, 3), nu=cl.log(0.01, 1.0), phi=cl.periodic(0, 2 * math.pi))
@@ -76,6 +76,17 @@ def test_at_fixes_an_axis():
     assert At((("x", 1.0),)).sample(cl.Box(x=(0, 1)), 5, KEY).tolist() == [[1.0]]
 
 
+def test_at_takes_a_part_of_an_axis():
+    box = cl.Box(x=(0, 1), y=cl.log(0.1, 10), phi=cl.periodic(0, 6))
+    points = cl.at(x=1, y=(1, 10), phi=(1, 2)).sample(box, 400, KEY)
+    assert points.shape == (400, 3) and np.all(points[:, 0] == 1)
+    low, high = points[:, 1:].min(axis=0), points[:, 1:].max(axis=0)
+    assert np.allclose(low, [1, 1], atol=0.02) and np.allclose(high, [10, 2], atol=0.1) and np.all(low >= 1)
+    # Even on the scale of the axis, as everywhere.
+    assert np.median(points[:, 1]) == pytest.approx(np.sqrt(10), rel=0.02)
+    assert np.median(points[:, 2]) == pytest.approx(1.5, rel=0.02)
+
+
 def test_interior_appends_anchors():
     anchors = np.array([[0.5, 0.25], [0.1, 0.2]])
     interior = cl.Interior(10, anchors=anchors)
@@ -126,6 +137,11 @@ def test_outside_warns_and_names_the_axis_or_raises():
         (lambda: cl.Box(x=(0, 1), y=(0, 1)).sample(10, KEY, "grid"), "nearest is 9"),
         (lambda: cl.Box(x=(0, 1)).sample(4, KEY, "halton"), "Unknown sampler"),
         (lambda: cl.at(t=2).sample(cl.Box(x=(0, 1), t=(0, 1)), 4, KEY), "t is 2"),
+        (lambda: cl.at(x=1, y=(0, 2)).sample(cl.Box(x=(0, 1), y=(0, 1)), 4, KEY), r"part of y .* \[0, 1\].* \(0, 2\)"),
+        (lambda: cl.at(y=(0.5, 0.5)).sample(cl.Box(x=(0, 1), y=(0, 1)), 4, KEY), "low < high"),
+        (lambda: cl.at(z=(0, 1)).sample(cl.Box(x=(0, 1), y=(0, 1)), 4, KEY), "Unknown axis 'z'"),
+        (lambda: cl.at(y=(0, 1, 2)), r"at\(y=...\) needs a number, or a pair"),
+        (lambda: cl.at(y="left"), r"at\(y=...\) needs a number"),
         (lambda: cl.boundary("x", "y").sample(cl.Box(x=(0, 1), y=(0, 1)), 2, KEY), "4 faces and 2 points"),
         (lambda: cl.Interior(4, anchors=np.zeros((2, 3))).sample(cl.Box(x=(0, 1)), KEY), "shape"),
     ],

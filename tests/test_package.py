@@ -23,6 +23,7 @@ FLOW: dict[str, list[str]] = {
     "calculus": ["jets", "names", "linearity"],
     "formulation": [
         "domain",
+        "regions",
         "calls",
         "problem",
         "identity",

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from clpinn.calculus.names import Derivatives
     from clpinn.errors import ClpinnError, DomainError, OutsideBoxWarning, ProblemError
     from clpinn.exports.export import export
-    from clpinn.formulation.domain import Axis, Box, Grid, Interior, at, boundary, log, periodic
+    from clpinn.formulation.domain import Axis, Box, Grid, log, periodic
     from clpinn.formulation.pointwise import condition_residuals, named_derivatives, residuals, values
     from clpinn.formulation.problem import Condition, Data, Problem
+    from clpinn.formulation.regions import Interior, at, boundary
     from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
     from clpinn.presets import natural, paper, scaled
     from clpinn.runs.directory import load_network
@@ -30,9 +31,10 @@ _HOMES = {
     "calculus.names": ("Derivatives",),
     "errors": ("ClpinnError", "DomainError", "OutsideBoxWarning", "ProblemError"),
     "exports.export": ("export",),
-    "formulation.domain": ("Axis", "Box", "Grid", "Interior", "at", "boundary", "log", "periodic"),
+    "formulation.domain": ("Axis", "Box", "Grid", "log", "periodic"),
     "formulation.pointwise": ("condition_residuals", "named_derivatives", "residuals", "values"),
     "formulation.problem": ("Condition", "Data", "Problem"),
+    "formulation.regions": ("Interior", "at", "boundary"),
     "networks.fnn": ("FNN", "ParamFNN", "QuadraticFNN"),
     "presets": ("natural", "paper", "scaled"),
     "runs.directory": ("load_network",),

@@ -6,7 +6,7 @@ precision and take an explicit key (see `keys`).
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
 from clpinn.errors import DomainError, warn_outside
-from clpinn.keys import Key, generator, split
+from clpinn.keys import Key, generator
 
 Sampler = Literal["sobol", "latin", "uniform", "chebyshev", "grid"]
 Points = Float[np.ndarray, "points axes"]
@@ -254,6 +254,17 @@ class Box:
             raise DomainError(f"Unknown sampler {sampler!r}. Use sobol, latin, uniform, chebyshev or grid.")
         return np.stack([axis.from_unit(unit[:, i]) for i, axis in enumerate(self.axes)], axis=1)
 
+    def narrowed(self, parts: Mapping[str, tuple[float, float]]) -> "Box":
+        """The box with some axes cut to an interval (low, high) within them."""
+        for name, (low, high) in parts.items():
+            if not self[name].low <= low < high <= self[name].high:
+                raise DomainError(
+                    f"A part of {name} needs low < high within [{self[name].low:g}, {self[name].high:g}], but got "
+                    f"({low:g}, {high:g})."
+                )
+        scale = {name: "log" if axis.scale == "log" else "linear" for name, axis in self._axes.items()}
+        return Box(**self._axes | {name: Axis(*ends, scale[name]) for name, ends in parts.items()})  # pyright: ignore
+
     def without(self, names: list[str]) -> "Box":
         """The box without the named axes."""
         self.require(names)
@@ -283,113 +294,3 @@ class Grid:
 
     def __len__(self) -> int:
         return math.prod(self.shape)
-
-
-# Where equations and conditions hold ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class At:
-    """The points of a box at which some axes have a fixed value, such as t = 0."""
-
-    fixed: tuple[tuple[str, float], ...]
-
-    def sample(self, box: Box, count: int, key: Key, sampler: Sampler = "sobol") -> Points:
-        """`count` points, or a single one if every axis is fixed."""
-        fixed = dict(self.fixed)
-        box.require(fixed)
-        free = box.without(list(fixed))
-        drawn = free.sample(count if len(free) else 1, key, sampler)
-        columns = {name: drawn[:, i] for i, name in enumerate(free.names)}
-        columns |= {name: np.full(len(drawn), value) for name, value in fixed.items()}
-        points = np.stack([columns[name] for name in box], axis=1)
-        box.check(points, forbid=True)
-        return points
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """Both faces of each named axis. Larger faces get more points."""
-
-    names: tuple[str, ...]
-
-    def sample(self, box: Box, count: int, key: Key, sampler: Sampler = "sobol") -> Points:
-        """`count` points, at least one per face."""
-        box.require(list(self.names))
-        faces = [(name, end) for name in self.names for end in (box[name].low, box[name].high)]
-        areas = [
-            math.prod(axis.high - axis.low for other, axis in zip(box, box.axes) if other != name) for name, _ in faces
-        ]
-        if not faces or count < len(faces):
-            raise DomainError(
-                f"A boundary needs at least one axis and a point for each face, but got {len(faces)} faces and "
-                f"{count} points. Name an axis, as in boundary('x'), or ask for more points."
-            )
-        # One point per face, the rest by area.
-        rest = count - len(faces)
-        edges = np.round(np.cumsum([0, *areas]) / sum(areas) * rest).astype(int)
-        keys = split(key, len(faces))
-        return np.concatenate(
-            [
-                At(((name, end),)).sample(box, 1 + int(more), face_key, sampler)
-                for (name, end), more, face_key in zip(faces, np.diff(edges), keys)
-            ]
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Interior:
-    """The points that carry the equation in training as in the paper (adam-lbfgs).
-
-        cl.Interior(5000, anchors=np.array([[0.0, 0.5], [0.0, 0.75]]))
-
-    - `points`: the number of points drawn in the coordinate box, per task.
-    - `sampler`: how they are drawn, see `Box.sample`.
-    - `anchors`: further points at fixed coordinates, shape (anchors, coordinates), for example near a layer.
-
-    The natural gradient ignores it: it draws its own points at every step, more where residuals are large.
-    """
-
-    points: int = 2500
-    sampler: Sampler = "sobol"
-    anchors: Points | None = None
-
-    @property
-    def count(self) -> int:
-        """The number of points, anchors included."""
-        return self.points + (0 if self.anchors is None else len(self.anchors))
-
-    def thinned(self, fraction: float, axes: int) -> "Interior":
-        """The same with about that fraction of the drawn points, for a box of `axes` axes. The anchors stay.
-
-        A regular grid stays regular; its count is rounded up. Sobol points drawn with the same key are a subset of the
-        full set.
-        """
-        if self.sampler == "grid":
-            return replace(self, points=math.ceil((fraction * self.points) ** (1 / axes)) ** axes)
-        return replace(self, points=max(1, round(fraction * self.points)))
-
-    def sample(self, box: Box, key: Key) -> Points:
-        """`count` points of the box, the anchors last."""
-        if self.anchors is None:
-            return box.sample(self.points, key, self.sampler)
-        anchors = np.asarray(self.anchors, dtype=float)
-        if anchors.ndim != 2 or anchors.shape[1] != len(box):
-            raise DomainError(
-                f"Anchors need the shape (points, {len(box)}), one column for each of {', '.join(box)}, but got "
-                f"{anchors.shape}."
-            )
-        box.check(anchors, forbid=True)
-        if self.points == 0:
-            return anchors
-        return np.concatenate([box.sample(self.points, key, self.sampler), anchors])
-
-
-def at(**fixed: float) -> At:
-    """The points at which the named axes have these values: `at(t=0)`, `at(x=1, y=0)`."""
-    return At(tuple((name, float(value)) for name, value in fixed.items()))
-
-
-def boundary(*names: str) -> Boundary:
-    """Both faces of each named axis: `boundary("x")`, `boundary("x", "y")`."""
-    return Boundary(names)

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from clpinn.formulation.calls import call_by_name
-from clpinn.formulation.domain import At, Boundary, Box, Grid, Interior, Points, Sampler
+from clpinn.formulation.domain import Box, Grid, Points, Sampler
+from clpinn.formulation.regions import At, Boundary, Interior
 from clpinn.keys import Key
 
 # Values on each axis of a default candidate grid, by the number of parameters: at most about 1300 thetas.
@@ -29,7 +30,7 @@ class Condition:
     - `name`: a name of its own, for messages, logs and single residuals.
     - `residual(d, ...)`: written for one point, like `Problem.residual`: derivatives as `d.u_x`, coordinates and
       parameters by name. It returns a scalar, or a dict of scalars for several residuals.
-    - `on`: where it holds, `cl.at(t=0)` or `cl.boundary("x")`.
+    - `on`: where it holds: `cl.at(t=0)`, `cl.boundary("x")`, or `cl.at(x=1, y=(0, 0.5))` for a part of a side.
     - `weight`: factor of its mean square in the loss.
     - `points`, `sampler`: number of points and how they are drawn, for training as in the paper (adam-lbfgs). The
       natural gradient draws its own points at every step.

@@ -15,10 +15,11 @@ from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
 from clpinn.calculus.names import parse_name
 from clpinn.errors import ClpinnError, ProblemError
-from clpinn.formulation.domain import At, Boundary, Box, Grid, Interior
+from clpinn.formulation.domain import Box, Grid
 from clpinn.formulation.geometry import data_points
 from clpinn.formulation.pointwise import condition_residuals, residuals
 from clpinn.formulation.problem import Condition, Data, Problem, task_prior
+from clpinn.formulation.regions import At, Boundary, Interior
 from clpinn.keys import make_key
 
 LIBRARY = str(Path(__file__).parent.parent)

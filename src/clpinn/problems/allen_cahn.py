@@ -8,9 +8,10 @@ import numpy as np
 from numpy.polynomial.legendre import legder, legvander
 from numpy.typing import ArrayLike, NDArray
 
-from clpinn.formulation.domain import Box, Grid, Interior, log
+from clpinn.formulation.domain import Box, Grid, log
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import by_theta
+from clpinn.formulation.regions import Interior
 from clpinn.problems.elements import eigenmodes, interpolation
 
 

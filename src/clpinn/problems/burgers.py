@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clpinn.formulation.domain import Box, Grid, Interior, at, boundary, log
+from clpinn.formulation.domain import Box, Grid, log
 from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.regions import Interior, at, boundary
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 
-from clpinn.formulation.domain import Box, Grid, Interior, at, boundary
+from clpinn.formulation.domain import Box, Grid
 from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.regions import Interior, at, boundary
 
 
 def kovasznay(x, y, Re, xp=jnp):

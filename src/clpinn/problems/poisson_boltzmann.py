@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clpinn.formulation.domain import Box, Interior
+from clpinn.formulation.domain import Box
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import by_theta
+from clpinn.formulation.regions import Interior
 from clpinn.problems.elements import Modes, eigenmodes
 
 

@@ -3,8 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 
-from clpinn.formulation.domain import Box, Grid, Interior, log
+from clpinn.formulation.domain import Box, Grid, log
 from clpinn.formulation.problem import Problem
+from clpinn.formulation.regions import Interior
 
 
 class Schaffer(Problem):

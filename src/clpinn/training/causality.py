@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from clpinn.formulation.domain import At, Boundary, Points
+from clpinn.formulation.domain import Points
 from clpinn.formulation.pointwise import values
 from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.regions import At, Boundary
 from clpinn.keys import make_key
 from clpinn.training.residuals import constant_network
 
