@@ -1,6 +1,7 @@
 """Pictures and the report page: every shape of problem can be drawn, and a page stands alone."""
 
 import dataclasses
+import io
 import json
 import re
 import shutil
@@ -9,11 +10,14 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import matplotlib.image
 import numpy as np
 import pytest
 import xarray
 from matplotlib import rcParams
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
+from matplotlib.text import Text
 from small import Decay
 from test_surrogate import made
 from typer.testing import CliRunner
@@ -24,6 +28,8 @@ from clpinn.cli.app import app
 from clpinn.errors import PlotError
 from clpinn.formulation.references import reference_at
 from clpinn.problems import load_problem
+from clpinn.report import colours
+from clpinn.report.captions import caption, heading
 from clpinn.report.fields import plot_reference
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.page import page
@@ -253,10 +259,123 @@ def test_kinds_that_make_no_sense_are_told():
     assert reasons(made_up(Line()))["errors"] == "the problem has no parameters"
 
 
+class Unknown(Solid):
+    """Without a reference."""
+
+    reference = None
+
+
+@pytest.mark.parametrize("problem", [Solid(), Channel(), Line()], ids=type)
+def test_captions_with_a_reference_speak_of_errors(problem):
+    run = made_up(problem)
+    shown = caption(run, "fields")
+    assert "reference" in shown and "absolute error" in shown
+    if len(problem.parameters):
+        assert ("smallest" in shown) == (len(problem.outputs) == 1) and "largest error" in shown
+        assert "Relative L2 error against the reference" in caption(run, "errors")
+        assert heading(run, "errors") == "Errors over the parameters"
+
+
+def test_captions_without_a_reference_say_what_is_drawn():
+    """The fields are at corners and the middle of the box, and the map shows residuals: no caption speaks of errors."""
+    run = made_up(Unknown())
+    figure = plot(run, "fields")
+    thetas = list(dict.fromkeys(text.get_text() for panel in figure.axes for text in panel.texts))
+    assert thetas == ["a = 0.1", "a = 1", "a = 10"]
+    assert "low corner, the middle and the high corner" in caption(run, "fields")
+    assert plot(run, "errors").axes[0].get_ylabel() == "mean |residual|"
+    assert caption(run, "errors").startswith("Mean |residual|")
+    assert heading(run, "errors") == "Residuals over the parameters"
+    for kind in ("fields", "streamlines", "heads"):
+        assert "error" not in caption(run, kind)
+
+
+def test_a_single_theta_is_not_called_the_largest_error():
+    """A standard PINN is evaluated at its own theta."""
+    run = made_up(Channel())
+    run.__dict__["errors"] = {name: column[:1] for name, column in run.errors.items()}
+    assert "only one that was evaluated" in caption(run, "fields")
+
+
 def test_drawing_leaves_matplotlib_as_it_was():
     before = dict(rcParams)
     plot(made_up(Solid()), "errors")
     assert dict(rcParams) == before
+
+
+# Colours ------------------------------------------------------------------------------------------------------
+
+
+def oklab(rgb: np.ndarray) -> np.ndarray:
+    """Oklab colours of sRGB rows in [0, 1] (Ottosson 2020): equal distances look equally large."""
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    cones = linear @ np.transpose(
+        [
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ]
+    )
+    return np.cbrt(cones) @ np.transpose(
+        [
+            [0.2104542553, 0.7936177850, -0.0040720468],
+            [1.9779984951, -2.4285922050, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.8086757660],
+        ]
+    )
+
+
+def assert_even(table: np.ndarray) -> None:
+    """Steps of lightness have one sign and about one length, and so have steps of colour."""
+    steps = np.diff(oklab(table)[::5], axis=0)  # five entries at once: a single one is about as large as its rounding
+    for lengths in (steps[:, 0] * np.sign(steps[0, 0]), np.linalg.norm(steps, axis=1)):
+        assert np.all(lengths > 0.7 * lengths.mean()) and np.all(lengths < 1.4 * lengths.mean())
+
+
+def test_colour_maps_are_even():
+    """Those of figures, and the tables in the page, which are the same."""
+    for colour_map in (colours.VALUES, colours.ERRORS):
+        assert_even(colour_map(np.arange(256))[:, :3])
+    signed = colours.SIGNED(np.arange(256))[:, :3]
+    assert_even(signed[:128])
+    assert_even(signed[128:])
+    lightness = oklab(signed)[:, 0]
+    np.testing.assert_allclose(lightness, lightness[::-1], atol=0.002)  # both signs weigh the same
+    with pytest.raises(AssertionError):
+        assert_even(matplotlib.colormaps["jet"](np.arange(256))[:, :3])
+
+
+def test_every_field_is_drawn_in_an_even_map():
+    names = {colours.VALUES.name, colours.ERRORS.name, colours.SIGNED.name}
+    for problem, kinds in ((Flow(), ("fields", "streamlines")), (Channel(), ("fields", "errors", "residuals"))):
+        for kind in kinds:
+            drawn = [mesh for panel in plot(made_up(problem), kind).axes for mesh in panel.collections]
+            used = {mesh.get_cmap().name for mesh in drawn if mesh.get_array() is not None}
+            assert used and used <= names
+    signed = colours.value_colours(-2.0, 1.0)
+    assert (signed["cmap"].name, signed["vmin"], signed["vmax"]) == ("signed", -2.0, 2.0)
+    assert colours.value_colours(-0.01, 1.0) == {"cmap": colours.VALUES, "vmin": -0.01, "vmax": 1.0}
+
+
+def test_a_dark_figure_has_light_ink():
+    for kind, problem in (("errors", Solid()), ("fields", Channel()), ("streamlines", Flow())):
+        figure = plot(made_up(problem), kind)
+        light = drawn_pixels(figure)
+        colours.darken(figure)
+        dark = drawn_pixels(figure)
+        assert light[0, 0].mean() > 0.99 and dark[0, 0].mean() < 0.12
+        texts = [text.get_color() for text in figure.findobj(Text) if text.get_text()]
+        assert texts and all(np.mean(to_rgba(colour)[:3]) > 0.5 for colour in texts)
+        # No ink is left that cannot be seen on dark paper, apart from the fields themselves.
+        if kind == "errors":
+            assert not np.any(dark.max(axis=2) < 0.05)
+
+
+def drawn_pixels(figure) -> np.ndarray:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=50)
+    buffer.seek(0)
+    return matplotlib.image.imread(buffer)[..., :3]
 
 
 # The page and the commands -----------------------------------------------------------------------------------
@@ -287,13 +406,15 @@ class Parts(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self.sources += [value for name, value in attributes if name in ("src", "href", "action", "data")]
+        self.sources += [value for name, value in attributes if name in ("src", "srcset", "href", "action", "data")]
 
 
 def test_a_page_stands_alone_and_says_it_all(folder):
     text = page([RunDirectory(folder)])
     found = Parts(text)
-    assert found.tags.count("img") == 5
+    assert found.tags.count("img") == found.tags.count("source") == 5  # in light colours and in dark ones
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    assert titles[:2] == ["", "Summary"]  # the explorer comes first; it fills in its own title
     assert all(source.startswith("data:image/") for source in found.sources)
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", re.sub(r"base64,[^\"]*", "", text))
     metrics = json.loads((folder / "metrics.json").read_text())

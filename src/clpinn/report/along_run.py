@@ -10,7 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from clpinn.formulation.domain import Points
 from clpinn.formulation.references import Progress
-from clpinn.report.style import BLUE, COLOURS, GREEN, GREY, LINES, ORANGE, RED, along_edge, canvas, label, scale, styled
+from clpinn.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+from clpinn.report.style import COLOURS, LINES, along_edge, canvas, label, scale, styled
 from clpinn.runs.directory import RunDirectory
 
 

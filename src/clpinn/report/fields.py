@@ -14,7 +14,8 @@ from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at
 from clpinn.formulation.thetas import theta_text
-from clpinn.report.style import BLUE, COLOURS, ERRORS, VALUES, canvas, label, save, styled
+from clpinn.report.colours import BLUE, ERRORS, OVER_FIELDS, VALUES, value_colours
+from clpinn.report.style import COLOURS, canvas, label, save, styled
 from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.surrogate import Surrogate
 
@@ -31,7 +32,8 @@ def plot_reference(problem: Problem, path: Path) -> None:
         exact, physical = _reference(problem, points, theta), _physical(problem, points, theta)
         for row, name in enumerate(problem.outputs):
             panel = panels[row][column]
-            drawn = draw_field(panel, problem, physical, exact[name], shape, name)
+            colours = value_colours(float(np.min(exact[name])), float(np.max(exact[name])))
+            drawn = draw_field(panel, problem, physical, exact[name], shape, name, **colours)
             if drawn is not None:
                 figure.colorbar(drawn, ax=panel, label=label(problem, name))
             if row == 0:
@@ -56,10 +58,10 @@ def fields(run: RunDirectory, thetas: Points | None = None, progress: Progress |
         if problem.reference is not None:
             exact = _reference(problem, points, theta)[name]
             shown += [exact, np.abs(predicted - exact)]
-        limits = {"vmin": float(np.min(shown[:2])), "vmax": float(np.max(shown[:2]))}
+        colours = value_colours(float(np.min(shown[:2])), float(np.max(shown[:2])))
         for column, values in enumerate(shown):
             panel = panels[row][column]
-            style: dict[str, Any] = {"cmap": ERRORS, "vmin": 0.0} if column == 2 else {"cmap": VALUES, **limits}
+            style: dict[str, Any] = {"cmap": ERRORS, "vmin": 0.0} if column == 2 else colours
             drawn = draw_field(panel, problem, physical, values, shape, name, **style)
             panel.set_title(f"{columns[column]}" + (f" of {name}" if len(problem.outputs) > 1 else ""))
             if column > 0:
@@ -127,7 +129,7 @@ def streamlines(run: RunDirectory, thetas: Points | None = None, progress: Progr
             panel = panels[row][column]
             u, v = (flow[name].reshape(shape).T for name in "uv")
             drawn = panel.pcolormesh(x, y, speed, cmap=VALUES, vmin=0, vmax=highest, shading="gouraud", rasterized=True)
-            panel.streamplot(x, y, u, v, color="white", linewidth=0.6, arrowsize=0.6, density=1.1)
+            panel.streamplot(x, y, u, v, color=OVER_FIELDS, linewidth=0.6, arrowsize=0.6, density=1.1)
             panel.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")
             panel.grid(False)
             panel.set_title(f"{rows[row]}, {theta_text(theta.keys(), theta.values(), digits=4)}")
@@ -155,15 +157,24 @@ def _spread(problem: Problem) -> list[Theta]:
     return [{name: float(axis.from_unit(np.array(unit))) for name, axis in axes} for unit in units]
 
 
+def relative_errors(run: RunDirectory) -> dict[str, np.ndarray]:
+    """Relative L2 errors of the outputs by name, one per evaluated theta; empty without a reference."""
+    columns = {name: run.errors.get(f"rel_l2_{name}") for name in run.problem.outputs}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
 def _chosen(run: RunDirectory, thetas: Points | None, most: int) -> list[Theta]:
-    """The given thetas; by default at most `most` of those with the smallest, the median and the largest error."""
+    """The given thetas; by default at most `most` of those with the smallest, the median and the largest error.
+
+    Without errors they are the box's low corner, middle and high corner.
+    """
     names = run.problem.parameters.names
     if thetas is not None:
         return [dict(zip(names, theta.tolist())) for theta in thetas]
-    columns = [run.errors[f"rel_l2_{name}"] for name in run.problem.outputs if f"rel_l2_{name}" in run.errors]
+    columns = relative_errors(run)
     if not columns or not names:
         return _spread(run.problem)
-    order = np.argsort(np.mean(columns, axis=0))  # errors that are not finite come last
+    order = np.argsort(np.mean(list(columns.values()), axis=0))  # errors that are not finite come last
     ranks = sorted({0, len(order) // 2, len(order) - 1})[-most:]
     return [{name: float(run.errors[name][order[rank]]) for name in names} for rank in ranks]
 
@@ -214,7 +225,7 @@ def draw_field(
     values: np.ndarray,
     shape: tuple[int, ...],
     name: str,
-    **style: Any,
+    **colours: Any,
 ) -> Any:
     """Draw a field on a panel: a line (gives None), or colours (gives what a colour bar needs)."""
     names = problem.coordinates.names
@@ -225,8 +236,7 @@ def draw_field(
     # Time runs to the right.
     across, up = (names[1], names[0]) if names[1] == "t" else names[:2]
     x, y = (physical[axis].reshape(shape) for axis in (across, up))
-    style = {"cmap": VALUES, "shading": "gouraud", "rasterized": True} | style
     panel.grid(False)
     panel.locator_params(nbins=4)
     panel.set(xlabel=label(problem, across), ylabel=label(problem, up))
-    return panel.pcolormesh(x, y, values.reshape(shape), **style)
+    return panel.pcolormesh(x, y, values.reshape(shape), shading="gouraud", rasterized=True, **colours)

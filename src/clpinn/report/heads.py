@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from clpinn.formulation.domain import Points
 from clpinn.formulation.references import Progress
 from clpinn.formulation.thetas import theta_text
+from clpinn.report.colours import BLUE, ERRORS, GREY
 from clpinn.report.fields import absolute_errors, draw_field
-from clpinn.report.style import BLUE, ERRORS, GREY, canvas, styled
+from clpinn.report.style import canvas, styled
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.evaluate import evaluate
 

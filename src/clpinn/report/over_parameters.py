@@ -9,29 +9,17 @@ from matplotlib.figure import Figure
 from clpinn import protocol
 from clpinn.formulation.domain import Axis, Points
 from clpinn.formulation.references import Progress
-from clpinn.report.style import (
-    BLUE,
-    COLOURS,
-    ERRORS,
-    GREY,
-    LINES,
-    RED,
-    along_edge,
-    canvas,
-    label,
-    log_or_linear,
-    scale,
-    styled,
-)
+from clpinn.report.colours import BLUE, ERRORS, GREY, RED
+from clpinn.report.fields import relative_errors
+from clpinn.report.style import COLOURS, LINES, along_edge, canvas, label, log_or_linear, scale, styled
 from clpinn.runs.directory import RunDirectory
 
 
 @styled
 def errors(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
     """Relative error over the parameters, or the mean residual where there is no reference."""
-    outputs = [name for name in run.problem.outputs if f"rel_l2_{name}" in run.errors]
-    columns = {name: run.errors[f"rel_l2_{name}"] for name in outputs}
-    quantity = "relative L2 error"
+    outputs = relative_errors(run)
+    columns, quantity = outputs, "relative L2 error"
     if not columns:
         columns, quantity = {"": run.errors["res_pde"]}, "mean |residual|"
     figure = _over_parameters(run, columns, quantity)

@@ -17,35 +17,18 @@ from clpinn import protocol
 from clpinn.errors import ClpinnError, TranslationError
 from clpinn.files import replacing
 from clpinn.formulation.references import Progress
+from clpinn.report.captions import caption, heading
+from clpinn.report.colours import darken
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.runs.directory import RunDirectory
-from clpinn.surrogate.trust import NOTE
 
 LARGEST_SVG = 300_000
 """A drawing with more bytes than this is embedded as pixels."""
 PIXELS = ("fields", "streamlines", "heads")
 """Kinds that are pictures rather than drawings."""
-
-HEADINGS = {
-    "fields": (
-        "Fields",
-        "At the thetas with the smallest, the median and the largest error; several outputs at the last of these.",
-    ),
-    "errors": ("Errors over the parameters", "Relative L2 error against the reference, at every candidate theta."),
-    "residuals": ("Where the equations hold less well", NOTE),
-    "tasks": ("Trained thetas by event", "Dense tasks keep all their points, replayed tasks a share of them."),
-    "losses": (
-        "Losses",
-        "The validation loss is computed all over the box, on points that were not trained. The loss is that of a "
-        "step's batch. Where the problem has a time, late times count less in the loss at first.",
-    ),
-    "streamlines": ("Streamlines", "Streamlines of the surrogate and of the reference; colours show the speed."),
-    "heads": (
-        "Adapted thetas",
-        "Each theta has a head of its own. Points below the line improved. The fields are at the worst theta.",
-    ),
-}
+SCROLLS = '<p class="scrolls">It is wider than this screen: scroll it sideways →</p>'
+"""What a narrow screen shows above a wide figure or table."""
 
 
 def write_page(runs: list[RunDirectory], path: Path, progress: Progress | None = None) -> None:
@@ -63,9 +46,9 @@ def page(runs: list[RunDirectory], progress: Progress | None = None) -> str:
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     sections = [
         f"<h1>{escape(title)}</h1>",
+        _explorer(runs),
         *(_problem(run) for run in {run.problem_name: run for run in runs}.values()),
         _summary(runs),
-        _explorer(runs),
         *_figures(runs, progress),
         *(_repeat(run, len(runs) > 1) for run in runs),
     ]
@@ -125,7 +108,9 @@ def _summary(runs: list[RunDirectory]) -> str:
     if any(not run.metrics["has_reference"] for run in runs):
         notes.append("Without a reference solution there are residuals only, no errors.")
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
-    return f'<h2>Summary</h2>\n<div class="wide"><table>{"".join(rows)}</table></div>{note}'
+    many = len(runs) > 2
+    table = f'<div class="wide" tabindex="0"><table{" class=many" if many else ""}>{"".join(rows)}</table></div>'
+    return f"<h2>Summary</h2>\n{SCROLLS if many else ''}{table}{note}"
 
 
 def _published(runs: list[RunDirectory], output: str) -> list[str]:
@@ -172,34 +157,44 @@ def _figures(runs: list[RunDirectory], progress: Progress | None) -> list[str]:
     total = sum(why_not[kind] is None for why_not in reasons_by_run for kind in KINDS)
     done, sections = 0, []
     for kind in KINDS:
-        shown = []
+        by_text: dict[tuple[str, str], list[str]] = {}  # figures that one heading and caption describe
         for run, why_not in zip(runs, reasons_by_run):
             if why_not[kind] is None:
-                caption = f"{_short(run, runs)}: {run.name}" if len(runs) > 1 else ""
-                shown.append(_embedded(plot(run, kind), kind, f"{kind} of {run.name}", caption))
+                name = f"{_short(run, runs)}: {run.name}" if len(runs) > 1 else ""
+                drawn = _embedded(plot(run, kind), kind, f"{kind} of {run.name}", name)
+                by_text.setdefault((heading(run, kind), caption(run, kind)), []).append(drawn)
                 done += 1
                 if progress:
                     progress("figures", done, total)
-        if shown:
-            heading, text = HEADINGS[kind]
+        for (title, text), shown in by_text.items():
             sections.append(
-                f'<h2>{heading}</h2>\n<p class="note">{escape(text)}</p>\n<div class="side">{"".join(shown)}</div>'
+                f'<h2>{title}</h2>\n<p class="note">{escape(text)}</p>\n<div class="side">{"".join(shown)}</div>'
             )
     missing = {f"{_short(run, runs)}: {text}": None for run in runs if (text := run.why_no_problem())}
     return [*sections, *(f'<p class="note">Some figures are missing. {escape(text)}</p>' for text in missing)]
 
 
-def _embedded(figure: Figure, kind: str, description: str, caption: str) -> str:
+def _embedded(figure: Figure, kind: str, description: str, name: str) -> str:
+    """A figure inside the page, in light colours and in dark ones: the reader's colour scheme chooses."""
+    light = _source(figure, kind)
+    darken(figure)
+    dark = f'<source media="(prefers-color-scheme: dark)" srcset="{_source(figure, kind)}">'
+    picture = f'<picture>{dark}<img src="{light}" alt="{escape(description)}"></picture>'
+    below = f"<figcaption>{escape(name)}</figcaption>" if name else ""
+    if kind not in PIXELS:
+        return f"<figure>{picture}{below}</figure>"
+    return f'<figure>{SCROLLS}<div class="wide" tabindex="0">{picture}</div>{below}</figure>'  # keys scroll it too
+
+
+def _source(figure: Figure, kind: str) -> str:
+    """A figure as the address of an image."""
     content, form = b"", "svg+xml"
     with matplotlib.rc_context({"svg.hashsalt": "clpinn"}):
         if kind not in PIXELS:
             content = _saved(figure, "svg", metadata={"Date": None})
         if kind in PIXELS or len(content) > LARGEST_SVG:
             content, form = _saved(figure, "png", dpi=120), "png"
-    source = f"data:image/{form};base64,{base64.b64encode(content).decode()}"
-    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    wide = ' class="wide" tabindex="0"' if kind in PIXELS else ""  # on a phone it scrolls, by keys too
-    return f'<figure{wide}><img src="{source}" alt="{escape(description)}">{below}</figure>'
+    return f"data:image/{form};base64,{base64.b64encode(content).decode()}"
 
 
 def _saved(figure: Figure, form: str, **options: Any) -> bytes:

@@ -15,22 +15,10 @@ from matplotlib.transforms import Transform
 from clpinn.errors import PlotError
 from clpinn.formulation.domain import Axis
 from clpinn.formulation.problem import Problem
+from clpinn.report.colours import BLUE, GREEN, GRID, ORANGE, PURPLE, RED, SKY
 
-# Okabe and Ito (2008), Color Universal Design.
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#d55e00",
-    "#cc79a7",
-    "#56b4e9",
-    "#f0e442",
-)
-GREY = "#767676"
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY)
 LINES = ("-", "--", "-.", ":")
-VALUES, ERRORS = "viridis", "magma"
-"""Colour maps of fields and of errors: even in lightness, so they also print in grey."""
 
 STYLE: Any = {
     "font.size": 9,
@@ -48,7 +36,7 @@ STYLE: Any = {
     "axes.formatter.limits": (-2, 4),
     "axes.formatter.use_mathtext": True,
     "axes.grid": True,
-    "grid.color": "#e4e4e4",
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.4,
     "figure.dpi": 150,
