@@ -45,6 +45,10 @@ def test_help_and_no_arguments():
     assert nothing.exit_code == 2 and "Train one network for a whole family of PDEs" in nothing.output
 
 
+def test_the_command_says_its_version():
+    assert clpinn("--version").stdout == f"clpinn {cl.__version__}\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_describes_itself_and_its_options(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")

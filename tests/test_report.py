@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn import protocol
 from clpinn.cli.app import app
+from clpinn.drawing.style import save
 from clpinn.errors import PlotError
 from clpinn.formulation.references import reference_at
 from clpinn.problems import load_problem
@@ -33,7 +34,6 @@ from clpinn.report.captions import caption, heading
 from clpinn.report.fields import plot_reference
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.page import page
-from clpinn.report.style import save
 from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.adaptations import Heads
 from clpinn.training.settings import override

@@ -1,6 +1,8 @@
 """The clpinn command: all subcommands, and how errors end it."""
 
 import sys
+from importlib.metadata import version as package_version
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -13,14 +15,29 @@ from clpinn.cli.report import plot, report
 from clpinn.cli.train import evaluate, train
 from clpinn.errors import ClpinnError, Outcome
 
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"clpinn {package_version('clpinn')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Parameterized physics-informed neural networks: one network for a whole family of PDEs.",
 )
 for command in (problems, train, evaluate, adapt, predict, export, plot, report):
     app.command()(command)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Parameterized physics-informed neural networks: one network for a whole family of PDEs."""
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
 from clpinn.errors import DomainError, warn_outside
 from clpinn.keys import Key, generator
+from clpinn.shown import html_table
 
 Sampler = Literal["sobol", "latin", "uniform", "chebyshev", "grid"]
 Points = Float[np.ndarray, "points axes"]
@@ -157,7 +158,10 @@ class Box:
         for name, axis in self._axes.items():
             interval = f"({axis.low:g}, {axis.high:g})"
             texts.append(f"{name}={'' if axis.scale == 'linear' else axis.scale}{interval}")
-        return f"Box({', '.join(texts)})"
+        return f"Box({', '.join(texts)})"  # files hold this text: it tells a problem from another
+
+    def _repr_html_(self) -> str:
+        return html_table("Box", {name: f"{a.low:g} to {a.high:g}, {a.scale}" for name, a in self._axes.items()})
 
     def require(self, names: Mapping[str, object] | list[str], complete: bool = False) -> None:
         """Raise an error unless every name is an axis of this box and, if `complete`, every axis is named."""

@@ -3,6 +3,7 @@
 surrogate(x=0.1, t=0.5, nu=0.03)                  outputs by name; scalars and arrays broadcast
 surrogate.derivative("u_xx", x=0.1, t=0.5, nu=0.03)
 surrogate.field(nu=0.03)                          an xarray.Dataset on a grid
+surrogate.plot(nu=0.03)                           a picture of that field
 surrogate.function()                              a JAX function, for gradients through the surrogate
 surrogate.trust(nu=0.03)                          residual norms there, beside those over the box
 surrogate.adapt(nu=0.0113)                        another surrogate, with a head at that theta
@@ -26,9 +27,12 @@ from numpy.typing import ArrayLike
 
 from clpinn.errors import DomainError, SurrogateError
 from clpinn.formulation.domain import Grid, Points
+from clpinn.formulation.geometry import box_names
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
 from clpinn.keys import make_key
+from clpinn.networks.architecture import precision
+from clpinn.shown import html_table
 from clpinn.surrogate import file
 from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
@@ -38,13 +42,14 @@ from clpinn.surrogate.trust import ResidualNorms, Trust, norms_over
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.figure import Figure
 
 
 MODEL = "model.clpinn"
 """The surrogate's file in the directory of a run."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Surrogate:
     """A network that solves a problem for every theta of its parameter box.
 
@@ -118,6 +123,23 @@ class Surrogate:
     @cached_property
     def _answers(self) -> Answers:
         return Answers(self.problem, self.network, self.heads, self.tasks)
+
+    def plot(self, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike) -> "Figure":
+        """A matplotlib figure of the outputs: lines over one coordinate, colours over two.
+
+        Values are given as for `field`. If the problem has more than two coordinates and you give none, those after
+        the first two are at the middle of their axis. Several values of a parameter give panels side by side.
+
+        Example:
+            `surrogate.plot(nu=0.03).savefig("field.png")`
+        """
+        from clpinn.drawing.fields import plot_field  # here, because matplotlib takes long to import
+
+        problem, names = self.problem, box_names(self.problem)
+        if not any(name in given for name in (*names, *names.values())):
+            middle = zip(list(names.values())[2:], problem.coordinates.centre[2:].tolist(), strict=True)
+            given = given | dict(middle)
+        return plot_field(problem, self.field(count, **given))
 
     # Thetas ------------------------------------------------------------------------------------------------------
 
@@ -234,6 +256,33 @@ class Surrogate:
         )
         return all_over, tasks
 
+    # For people --------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {text}" for name, text in self._facts().items())
+        return f"Surrogate of {type(self.problem).__name__}: {facts}"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Surrogate of {type(self.problem).__name__}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        problem, record = self.problem, self.record
+        architecture = self.network.architecture
+        facts = {
+            "outputs": ", ".join(problem.outputs),
+            "coordinates": repr(problem.coordinates),
+            "parameters": repr(problem.parameters),
+            "network": f"{architecture.kind} {architecture.depth}x{architecture.width}, {precision(self.network)}",
+        }
+        facts |= {"steps": str(record["steps"])} if "steps" in record else {}
+        facts |= {"validation loss": f"{record['validation']:.1e}"} if record.get("validation") is not None else {}
+        return facts | ({} if self.heads is None else {"heads": f"{len(self.heads.thetas)}, {self.used_heads} used"})
+
+    @property
+    def used_heads(self) -> int:
+        """The number of heads that are used."""
+        return 0 if self.heads is None else int(np.sum(self.heads.used))
+
     # Files and provenance ----------------------------------------------------------------------------------------
 
     def save(self, path: Path | str) -> None:
@@ -253,7 +302,7 @@ class Surrogate:
             "parameter_box": repr(problem.parameters),
             "source": f"clpinn {version('clpinn')}, a neural network trained on the equations",
             "weights_sha256": self.digest,
-            "heads": 0 if self.heads is None else int(np.sum(self.heads.used)),
+            "heads": self.used_heads,
             **{name: settings.get(name) for name in ("method", "optimizer", "seed")},
             **{name: record.get(name) for name in ("steps", "outcome", "validation")},
             "versions": json.dumps(record["versions"]) if "versions" in record else None,
