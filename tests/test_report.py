@@ -25,11 +25,11 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn import protocol
 from clpinn.cli.app import app
+from clpinn.drawing import colours
 from clpinn.drawing.style import save
 from clpinn.errors import PlotError
 from clpinn.formulation.references import reference_at
 from clpinn.problems import load_problem
-from clpinn.report import colours
 from clpinn.report.captions import caption, heading
 from clpinn.report.fields import plot_reference
 from clpinn.report.figures import KINDS, plot, reasons
