@@ -32,7 +32,7 @@ def quick(*arguments) -> str:
     return CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
 
 
-COMMANDS = ("problems", "train", "evaluate", "adapt", "predict", "export", "plot", "report")
+COMMANDS = ("problems", "train", "evaluate", "adapt", "predict", "fit", "export", "plot", "report")
 
 
 def test_help_and_no_arguments():

@@ -65,8 +65,8 @@ FLOW: dict[str, list[str]] = {
         "events",
         "trainer",
     ],
-    "drawing": ["colours", "style", "fields"],
-    "surrogate": ["adaptations", "adapt", "answers", "field", "trust", "file", "surrogate"],
+    "drawing": ["colours", "style", "fields", "fits"],
+    "surrogate": ["adaptations", "adapt", "answers", "field", "trust", "measurements", "fit", "file", "surrogate"],
     "exports": ["translate", "fields", "programs", "export"],
     "presets": [],
     "runs": ["evaluate", "directory", "metrics", "session", "metapinn", "run"],
@@ -80,7 +80,7 @@ FLOW: dict[str, list[str]] = {
         "explorer",
         "page",
     ],
-    "cli": ["display", "options", "tables", "problems", "train", "adapt", "predict", "report", "app"],
+    "cli": ["display", "options", "tables", "problems", "train", "adapt", "predict", "fit", "report", "app"],
     "__main__": [],
 }
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from clpinn.cli.adapt import adapt
 from clpinn.cli.display import console
+from clpinn.cli.fit import fit
 from clpinn.cli.predict import export, predict
 from clpinn.cli.problems import problems
 from clpinn.cli.report import plot, report
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (problems, train, evaluate, adapt, predict, export, plot, report):
+for command in (problems, train, evaluate, adapt, predict, fit, export, plot, report):
     app.command()(command)
 
 

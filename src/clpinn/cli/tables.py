@@ -138,6 +138,24 @@ def print_prediction(title: str, prediction: dict[str, Any], trust: Any) -> None
         print_line(f"field: {prediction['file']}")
 
 
+def print_fit(title: str, summary: dict[str, Any]) -> None:
+    """Estimates with standard errors and intervals, the noise, and what to know before using them."""
+    table = Table(title=Text(title))
+    for header in ("parameter", "value", "standard error", "95 % interval"):
+        table.add_column(header, justify="left" if header == "parameter" else "right")
+    for name, value in summary["values"].items():
+        low, high = (_number(end, ".6g") for end in summary["intervals"][name])
+        error = _number(summary["standard_errors"][name], ".2g")
+        table.add_row(Text(name), _number(value, ".6g"), error, f"{low} to {high}")
+    Console().print(table)
+    for name, noise in summary["noise"].items():
+        print_line(f"noise of {name}: {_number(noise, '.3g')}, {summary['measurements'][name]} measurements")
+    for note in summary["notes"]:
+        print_line(f"note: {note}", soft_wrap=True)
+    if "plot" in summary:
+        print_line(f"picture: {summary['plot']}")
+
+
 def _number(value: float | None, form: str = ".3e") -> str:
     """A number as text; JSON's null stands for a number that is not finite."""
     return "not finite" if value is None or not math.isfinite(value) else f"{value:{form}}"

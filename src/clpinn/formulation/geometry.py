@@ -255,10 +255,16 @@ def data_points(problem: Problem, data: Data) -> tuple[Points, Points, dict[str,
     unknown_axes = [name for name in columns if name not in problem.axes]
     unknown_outputs = [name for name in measured if name not in problem.outputs]
     if missing or unknown_axes or unknown_outputs or not measured:
+        advice = ""
+        if measured and set(missing) <= set(problem.parameters.names) and missing:
+            advice = (
+                " If parameters are what you want to find, train without this data and fit them afterwards: "
+                f"surrogate.fit(data, unknown=({', '.join(map(repr, missing))},)), or clpinn fit RUN data.csv."
+            )
         raise ProblemError(
             f"Data {data.name!r} needs values of some of {', '.join(problem.outputs)} at all of "
             f"{', '.join(problem.axes)}, but got values of {', '.join(measured) or 'nothing'} at "
-            f"{', '.join(columns) or 'nothing'}."
+            f"{', '.join(columns) or 'nothing'}.{advice}"
         )
     shapes = {name: array.shape for name, array in (columns | measured).items()}
     if len(set(shapes.values())) != 1 or any(len(shape) != 1 for shape in shapes.values()):

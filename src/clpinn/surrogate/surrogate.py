@@ -6,6 +6,7 @@ surrogate.field(nu=0.03)                          an xarray.Dataset on a grid
 surrogate.plot(nu=0.03)                           a picture of that field
 surrogate.function()                              a JAX function, for gradients through the surrogate
 surrogate.trust(nu=0.03)                          residual norms there, beside those over the box
+surrogate.fit("data.csv", unknown=("nu",))        parameters from measurements, with intervals
 surrogate.adapt(nu=0.0113)                        another surrogate, with a head at that theta
 surrogate.save("burgers.clpinn")                  one file; clpinn.load reads it
 """
@@ -13,7 +14,7 @@ surrogate.save("burgers.clpinn")                  one file; clpinn.load reads it
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -38,6 +39,8 @@ from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
 from clpinn.surrogate.answers import Answers
 from clpinn.surrogate.field import field
+from clpinn.surrogate.fit import STARTS, Fit, fit
+from clpinn.surrogate.measurements import read as read_measurements
 from clpinn.surrogate.trust import ResidualNorms, Trust, norms_over
 
 if TYPE_CHECKING:
@@ -204,6 +207,43 @@ class Surrogate:
         key = make_key(seed)
         heads = adapt(self.problem, self.network, np.asarray(thetas), key, progress, way, optimizer, steps, together)
         return replace(self, heads=heads if self.heads is None else self.heads.joined(heads))
+
+    # Measurements ------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        data: Any,
+        unknown: Sequence[str] | None = None,
+        noise: float | Mapping[str, float] | None = None,
+        starts: int = STARTS,
+        **known: ArrayLike,
+    ) -> Fit:
+        """The parameters that fit measurements best, with standard errors, 95 % intervals and residuals.
+
+        Nonlinear least squares through the network, in its own precision and from several starts. Heads are left out.
+
+        Args:
+            data: A dict of arrays by name, a pandas.DataFrame, an xarray.Dataset, or the path of a CSV file. It has a
+                column for each coordinate (physical ones, if the problem has `place`) and for one or more outputs. It
+                may have columns of known parameters. A value of an output that is NaN was not measured.
+            unknown: The parameters to find. By default all that have neither a column nor a known value.
+            noise: Standard deviation of a measurement, or a dict of them by output. By default it is estimated from
+                the residuals.
+            starts: Number of searches.
+            **known: Values of parameters or coordinates that hold for all measurements.
+
+        Example:
+            `surrogate.fit({"x": x, "t": 0.5, "u": u}, unknown=("nu",)).values["nu"]`
+        """
+        measurements = read_measurements(self.problem, data, unknown, known)
+        result = fit(self.problem, self._base_function, precision(self.network), measurements, noise, starts)
+        if self.problem.place is not None:
+            self(**measurements.columns, **result.values)  # warns of measurements outside the domain at that theta
+        return result
+
+    @cached_property
+    def _base_function(self) -> Callable[..., dict[str, Array]]:
+        return Answers(self.problem, self.network, None, self.tasks).function(())
 
     # Trust -------------------------------------------------------------------------------------------------------
 
