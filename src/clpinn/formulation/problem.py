@@ -51,7 +51,9 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Measured values of outputs. The residual is output minus value.
+    """Measured values of outputs at known thetas. The residual is output minus value.
+
+    To find parameters from measurements, use `Surrogate.fit`.
 
         cl.Data("sensors", at={"x": [0.1, 0.5], "t": [0.2, 0.2], "nu": [0.03, 0.03]}, values={"u": [1.1, 0.7]})
 

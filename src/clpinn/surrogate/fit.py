@@ -91,7 +91,7 @@ class Fit:
         """A matplotlib figure: measured against fitted values, and the residuals, one row per output."""
         from clpinn.drawing.fits import plot_fit  # here, because matplotlib takes long to import
 
-        return plot_fit(self.measured, self.fitted, self.noise, ", ".join(self._estimates().values()))
+        return plot_fit(self.measured, self.fitted, self.noise, "\n".join(self._estimates().values()))
 
     def __repr__(self) -> str:
         return "\n".join([f"Fit: {', '.join(self._estimates().values())}", *self.notes])
