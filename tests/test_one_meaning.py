@@ -54,7 +54,15 @@ class Graded(Sector):
         return {"x": jnp.exp(6 * x), "y": y**3 + 1e-3 * y + R * x}
 
 
-PROBLEMS = [load_problem("examples/channel.py:Channel"), Sector(), Skewed(), Graded()]
+class Spiral(Sector):
+    """Two turns: points far from each other in the box are neighbours."""
+
+    def place(self, x, y, R):
+        radius, angle = 0.5 + 2 * y + R * x, 4 * jnp.pi * y
+        return {"x": radius * jnp.cos(angle), "y": radius * jnp.sin(angle)}
+
+
+PROBLEMS = [load_problem("examples/channel.py:Channel"), Sector(), Skewed(), Graded(), Spiral()]
 NAMED = pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
 
 

@@ -18,7 +18,7 @@ from clpinn.formulation.thetas import theta_text
 
 STARTS = {1: 33, 2: 9, 3: 5}
 """Values on each axis of the grid of starts of a search, by the number of coordinates; 3 if there are more."""
-TRIES = 4
+TRIES = 12
 """Starts from which a point is searched in the box: those whose physical coordinates are nearest."""
 TRY_STEPS = 60
 """Most steps from one start."""
