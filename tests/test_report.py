@@ -489,6 +489,13 @@ def test_the_commands(folder, tmp_path, monkeypatch):
     shown = clpinn("predict", run, "k=1", "x=0.5", "--points", "5").stdout
     rows = [line.split("│")[1:3] for line in shown.splitlines() if line.startswith("│")]
     assert np.array(rows, float) == pytest.approx(np.stack([np.linspace(0, 1, 5), exact], axis=1), rel=1e-8)
+    shown = clpinn("predict", run, "k=1", "x=0.5", "--points", "201").stdout
+    lines = [line.split("│")[1] for line in shown.splitlines() if line.startswith("│")]
+    assert len(lines) == 25 and float(lines[0]) == 0 and float(lines[-1]) == 1 and "25 of 201 values" in shown
+    assert (
+        len(json.loads(clpinn("predict", run, "k=1", "x=0.5", "--points", "201", "--json").stdout)["values"]["u"])
+        == 201
+    )
     over_theta = clpinn("predict", run, "k=1,2", "x=0.5", "t=0.25").stdout
     rows = [line.split("│")[1:3] for line in over_theta.splitlines() if line.startswith("│")]
     assert [float(row[0]) for row in rows] == [1.0, 2.0] and float(rows[0][1]) == pytest.approx(exact[1], rel=1e-8)

@@ -9,8 +9,8 @@ from clpinn.cli.display import shown_warnings
 from clpinn.cli.options import GIVEN_PROBLEM, JSON, POINTS, SURROGATE, VALUES, load_surrogate, parse_scalars, print_json
 from clpinn.cli.tables import print_line, print_prediction
 
-FEW_VALUES = 100
-"""Fields with at most this many values are printed."""
+FEW_VALUES, LINE_VALUES = 100, 10_000
+"""Fields with at most this many values are printed; the same for fields on a line."""
 
 
 def predict(
@@ -45,7 +45,7 @@ def predict(
         str(name): {"min": float(array.min()), "max": float(array.max()), "mean": float(array.mean())}
         for name, array in field.data_vars.items()
     }
-    if field[problem.outputs[0]].size <= FEW_VALUES:
+    if field[problem.outputs[0]].size <= (LINE_VALUES if len(field.sizes) == 1 else FEW_VALUES):
         prediction["coordinates"] = {name: row for name, row in coordinates.items() if isinstance(row, list)}
         prediction["values"] = {str(name): array.values.tolist() for name, array in field.data_vars.items()}
     if isinstance(trust_at_theta, Trust):

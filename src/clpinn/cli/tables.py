@@ -8,6 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+MOST_LINES = 25
+"""Lines of a table of values; of more values some are shown, evenly spread."""
+
 
 def print_line(text: str, soft_wrap: bool = False) -> None:
     Console().print(Text(text), soft_wrap=soft_wrap)
@@ -122,9 +125,13 @@ def print_prediction(title: str, prediction: dict[str, Any], trust: Any) -> None
         table = Table(title=Text(title))
         for name in rows:
             table.add_column(Text(name), justify="right")
-        for row in zip(*rows.values(), strict=True):
-            table.add_row(*(_number(value, ".10g") for value in row))
+        lines = list(zip(*rows.values(), strict=True))
+        shown = sorted({round(i * (len(lines) - 1) / (MOST_LINES - 1)) for i in range(MOST_LINES)})
+        for i in shown if len(lines) > MOST_LINES else range(len(lines)):
+            table.add_row(*(_number(value, ".10g") for value in lines[i]))
         Console().print(table)
+        if len(lines) > MOST_LINES:
+            print_line(f"{MOST_LINES} of {len(lines)} values. For all of them use --json or --out line.csv.")
     else:
         table = Table(title=Text(title))
         for header in ("output", "lowest", "mean", "highest"):
