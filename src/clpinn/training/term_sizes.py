@@ -4,16 +4,15 @@ So equations in other units, outputs of other amplitudes and tasks with small so
 residual of 1e-3 means that the terms of an equation cancel to a thousandth.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from clpinn.formulation.domain import Box, Points
 from clpinn.formulation.pointwise import residual_sizes, values
@@ -47,6 +46,14 @@ def _polynomial_features(box: Box, thetas: Points) -> Float[np.ndarray, "thetas 
     unit = [2 * axis.to_unit(thetas[:, i]) - 1 for i, axis in enumerate(box.axes)]
     products = [a * b for i, a in enumerate(unit) for b in unit[: i + 1]]
     return np.stack([np.ones(len(thetas)), *unit, *products], axis=1)
+
+
+class ResidualSizes(NamedTuple):
+    """How large one residual is at some thetas: what is left if all derivatives are zero, and the size by output."""
+
+    term: str
+    source: Float[np.ndarray, " thetas"]
+    outputs: dict[str, Float[np.ndarray, " thetas"]]
 
 
 class SizeMeter:
@@ -120,46 +127,26 @@ class SizeMeter:
             sizes[name] = TermSize(coefficients, limits, largest)
         return sizes
 
-    def amplitudes(self, network: Any, key: Key) -> Float[np.ndarray, " outputs"]:
-        """Factors for the outputs of a fresh network that make them as large as the equations ask for.
+    def by_residual(self, network: Any, key: Key) -> list[ResidualSizes]:
+        """The sizes of every residual where it holds, data included."""
+        return [*self._equation_sizes(network, key), *self._data_sizes(network)]
 
-        An output must balance the source of an equation: of u'' = 1e6 it must be about 1e6 times a network of size one.
-        It must also balance the other outputs: of v' = 1e6 u, v must be about 1e6 u. The first is the largest over all
-        residuals, the second the smallest over all equations. A solution is rougher than a fresh network and so looks
-        too large: a tenth of the factor is taken. No output is made smaller, as a small start may grow.
-        """
-        outputs = self.terms.problem.outputs
-        by_source, by_others = dict.fromkeys(outputs, 0.0), dict.fromkeys(outputs, math.inf)
-        for name, source, sizes in self._medians(network, key):
-            total = sum(sizes.values())
-            for output, size in sizes.items():
-                by_source[output] = max(by_source[output], source / total)
-                if name == "interior":  # u = 0 on a boundary says nothing about the size of u
-                    by_others[output] = min(by_others[output], total / size)
-        factors = [max(by_source[output], by_others[output]) for output in outputs]
-        return np.array([max(1.0, 0.1 * factor) if math.isfinite(factor) else 1.0 for factor in factors])
-
-    def overshot(self, network: Any, key: Key) -> Bool[np.ndarray, " outputs"]:
-        """Outputs whose terms exceed ten times the source of every residual that contains them and has a source.
-
-        This happens where an equation is not linear: of exp(u) = 1e6, u is 14 and not 1e6.
-        """
-        exceeds: dict[str, list[bool]] = {output: [] for output in self.terms.problem.outputs}
-        for _, source, sizes in self._medians(network, key):
-            for output, size in sizes.items():
-                exceeds[output] += [size > 10 * source] * (source > 0)
-        return np.array([bool(flags) and all(flags) for flags in exceeds.values()])
-
-    def _medians(self, network: Any, key: Key) -> Iterator[tuple[str, float, dict[str, float]]]:
-        """For every residual but those of data: its term, the size of its source, and the sizes by output."""
+    def _equation_sizes(self, network: Any, key: Key) -> Iterator[ResidualSizes]:
         for name in [name for name in self.terms.residuals if name not in self.terms.data]:
             theta_key, point_key, key = split(key, 3)
             thetas = self.terms.problem.parameters.sample(THETAS, theta_key, "uniform")
             points = self.terms.sample(name, point_key, THETAS * POINTS_PER_THETA)
             for by_output in self._root_mean_squares(network, points, thetas)[name].values():
-                sizes = {output: float(np.median(size)) for output, size in by_output.items()}
-                source = sizes.pop("")
-                yield name, source, {output: size for output, size in sizes.items() if size > 0}
+                yield ResidualSizes(name, by_output.pop(""), by_output)
+
+    def _data_sizes(self, network: Any) -> Iterator[ResidualSizes]:
+        problem = self.terms.problem
+        for name, data in self.terms.data.items():
+            rows = jnp.asarray(self.terms.measured[name], self.dtype)
+            x, theta = rows[:, : len(problem.coordinates)], self.terms.measured_thetas(np.asarray(rows))
+            outputs = jax.vmap(lambda x, theta: values(problem, network, x, theta))(x, jnp.asarray(theta))
+            for output, measured in data.values.items():
+                yield ResidualSizes(name, np.abs(measured), {output: np.abs(outputs[output])})
 
     def _root_mean_squares(
         self, network: Any, points: Points, thetas: Points, point_weights: PointWeights = equal_weights
