@@ -437,7 +437,7 @@ def test_names_are_escaped(folder, monkeypatch):
     run = RunDirectory(folder)
     run.__dict__["metrics"] = run.metrics | {"problem": "<script>alert(1)</script>", "method": '"><img src=x>'}
     monkeypatch.setattr("clpinn.report.page.KINDS", {})
-    monkeypatch.setattr("clpinn.report.page.explorer_html", lambda surrogate: "")
+    monkeypatch.setattr("clpinn.report.page.explorer_html", lambda surrogate, errors: "")
     found = Parts(page([run]))
     assert "script" not in found.tags and "img" not in found.tags
 

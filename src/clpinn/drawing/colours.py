@@ -43,17 +43,22 @@ def _signed_map() -> Colormap:
     chroma = 0.16 * away
     oklab = np.stack([0.97 - 0.57 * away, chroma * np.cos(hue), chroma * np.sin(hue)], axis=1)
     rgb = np.clip(_linear_rgb(oklab), 0, 1)
-    return ListedColormap(np.where(rgb <= 0.0031308, 12.92 * rgb, 1.055 * rgb ** (1 / 2.4) - 0.055), "signed")
+    encoded = np.where(rgb <= 0.0031308, 12.92 * rgb, 1.055 * rgb ** (1 / 2.4) - 0.055)
+    return ListedColormap(encoded.tolist(), "signed")
 
 
 VALUES, ERRORS, SIGNED = matplotlib.colormaps["viridis"], matplotlib.colormaps["plasma"], _signed_map()
 """Maps of fields, of absolute errors and of values on both sides of zero: even in lightness, so they print in grey."""
 
 
+BOTH_SIGNS = 0.2
+"""Values lie on both sides of zero if the smaller side has at least this share of the larger one."""
+
+
 def value_colours(low: float, high: float) -> dict[str, Any]:
     """Map and limits for values in a range. They are symmetric about zero if values lie on both sides of it."""
     most = max(abs(low), abs(high))
-    if low < -0.05 * most and high > 0.05 * most:
+    if low < 0 < high and min(-low, high) >= BOTH_SIGNS * most:
         return {"cmap": SIGNED, "vmin": -most, "vmax": most}
     return {"cmap": VALUES, "vmin": low, "vmax": high}
 
@@ -78,7 +83,7 @@ def darken(figure: Figure) -> None:
 
 def _darker(colours: Any) -> Any:
     """One colour, or rows of them, each replaced where DARK says so. Transparency stays."""
-    if isinstance(colours, np.ndarray) and colours.ndim == 2:
+    if np.ndim(colours) == 2:
         return [_darker(tuple(row)) for row in colours]
     red, green, blue, alpha = to_rgba(colours)
     for light, dark in DARK.items():

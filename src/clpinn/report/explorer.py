@@ -2,23 +2,33 @@
 
 import base64
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from clpinn.drawing.colours import BOTH_SIGNS, SIGNED, VALUES, map_bytes
 from clpinn.exports.translate.javascript import javascript, script_json
-from clpinn.exports.translate.tracing import program_of
-from clpinn.formulation.domain import Axis, Grid
+from clpinn.exports.translate.program import Program
+from clpinn.exports.translate.tracing import program_of, trace
+from clpinn.formulation.domain import Box, Grid, Points
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import kept_table, reference_at
+from clpinn.runs.directory import plain
 from clpinn.surrogate.surrogate import Surrogate
 
 POINTS, THETAS, NUMBERS = 1700, 100, 280_000
 """Upper limits of reference points per theta, of thetas, and of reference values in all: about 1.5 MB in a page."""
 
-SCRIPTS = "axes colours pictures panel view reference words drawing redraws player controls cursor explore".split()
+SCRIPTS = (
+    "axes elements colours pictures panel geometry view reference words sensitivity drawing redraws player downloads "
+    "controls cursor fragment explore"
+).split()
 """Files of the folder explorer, in the order of the page's script; each uses only those before it."""
 
 PAGE = """<!DOCTYPE html>
@@ -42,48 +52,73 @@ SECTION
 """
 
 
+Columns = Mapping[str, np.ndarray]
+"""Columns of errors.csv by name."""
+
+
 def explorer_page(surrogate: Surrogate, references: bool = True) -> str:
     """A whole HTML page with the explorer: one file that needs no server and no internet."""
     title = "".join(f"&#{ord(letter)};" for letter in type(surrogate.problem).__name__)
     return PAGE.replace("TITLE", title).replace("SECTION", explorer_html(surrogate, references))
 
 
-def explorer_html(surrogate: Surrogate, references: bool = True) -> str:
+def explorer_html(surrogate: Surrogate, references: bool = True, errors: Columns | None = None) -> str:
     """The explorer as a section of a page: style, markup and script, the network and references included.
 
     References are shown at a selection of candidate thetas. They come from disk where an evaluation has kept them;
     otherwise they are computed, which may take a while. The network is the base; heads of single thetas are left out.
+    `errors` are the columns of a run's errors.csv: the page then states the same errors as the run's summary.
     """
     folder = files("clpinn.report") / "explorer"
     inserts = {
         "STYLE": (folder / "style.css").read_text("utf-8"),
         "SCRIPT": "\n".join((folder / f"{name}.js").read_text("utf-8") for name in SCRIPTS),
-        "DATA": script_json(_data(surrogate, references)),
+        "DATA": script_json(_data(surrogate, references, errors)),
         "PROGRAM": javascript(program_of(surrogate)),
+        "PLACE": "null" if surrogate.problem.place is None else javascript(_place_program(surrogate.problem)),
     }
     text = (folder / "section.html").read_text("utf-8")
     # All at once, so that nothing is replaced inside an insert.
     return re.sub("|".join(inserts), lambda match: inserts[match[0]], text)
 
 
-def _data(surrogate: Surrogate, references: bool) -> dict[str, Any]:
+def _place_program(problem: Problem) -> Program:
+    """The physical coordinates by name of a point of the box."""
+
+    def point(x: jax.Array, theta: jax.Array) -> dict[str, jax.Array]:
+        physical = placed(problem, dict(zip(problem.axes, (*x, *theta), strict=True)))
+        return {name: jnp.asarray(value) for name, value in physical.items()}
+
+    return trace(point, problem.coordinates.names, problem.parameters.names, jnp.float64)
+
+
+def _data(surrogate: Surrogate, references: bool, errors: Columns | None) -> dict[str, Any]:
     """The problem as the page needs it, besides the network."""
     problem = surrogate.problem
+
+    def axes(box: Box) -> list[dict[str, Any]]:
+        named = zip(box, box.axes, strict=True)
+        return [
+            {"name": name, "low": axis.low, "high": axis.high, "scale": axis.scale, "unit": problem.units.get(name)}
+            for name, axis in named
+        ]
+
     return {
         "title": type(problem).__name__,
         "equation": problem.equation,
-        "coordinates": [_axis(name, axis) for name, axis in zip(problem.coordinates, problem.coordinates.axes)],
-        "parameters": [_axis(name, axis) for name, axis in zip(problem.parameters, problem.parameters.axes)],
+        "coordinates": axes(problem.coordinates),
+        "parameters": axes(problem.parameters),
         "outputs": list(problem.outputs),
         "tasks": surrogate.tasks.tolist(),
         "heads": 0 if surrogate.heads is None else len(surrogate.heads.thetas),
         "extent": None if problem.place is None else _extent(problem),
-        "references": _references(problem) if references and problem.reference is not None else None,
+        "references": _references(surrogate, errors) if references and problem.reference is not None else None,
+        "colours": {"values": _base64(map_bytes(VALUES)), "signed": _base64(map_bytes(SIGNED)), "share": BOTH_SIGNS},
     }
 
 
-def _axis(name: str, axis: Axis) -> dict[str, Any]:
-    return {"name": name, "low": axis.low, "high": axis.high, "scale": axis.scale}
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 def _extent(problem: Problem) -> list[dict[str, Any]]:
@@ -96,24 +131,62 @@ def _extent(problem: Problem) -> list[dict[str, Any]]:
     return [{"low": low, "high": high if high > low else low + 1, "scale": "linear"} for low, high in ranges]
 
 
-def _references(problem: Problem) -> dict[str, Any]:
-    """Reference values at a selection of candidates, on a selection of the evaluation grid."""
-    selected = _thinned(problem.evaluation, POINTS)
-    numbers = int(np.prod([len(indices) for indices in selected])) * len(problem.outputs)
-    thetas = _thinned(problem.candidates, min(THETAS, max(1, NUMBERS // numbers)))
-    rows = _flat(problem.candidates, thetas)
-    table = kept_table(problem)
+def _references(surrogate: Surrogate, errors: Columns | None) -> dict[str, Any]:
+    """Errors of the base network at a selection of candidates, on a selection of the evaluation grid.
+
+    The page computes the reference from them: network minus error. So it draws errors that are smaller than the
+    rounding of its weights to single precision.
+    """
+    problem, grid = surrogate.problem, surrogate.problem.evaluation
+    selected = _thinned(grid, POINTS)
+    shape = [len(indices) for indices in selected]
+    thetas = _thinned(problem.candidates, min(THETAS, max(1, NUMBERS // (int(np.prod(shape)) * len(problem.outputs)))))
+    rows, columns = _flat(problem.candidates, thetas), _flat(grid, selected)
+    table, points = kept_table(problem), grid.points[columns]
+    chosen = problem.candidates.points[rows]
     if table is None:
-        points = problem.evaluation.points[_flat(problem.evaluation, selected)]
-        values = np.stack([reference_at(problem, points, theta) for theta in problem.candidates.points[rows]])
+        exact = np.stack([reference_at(problem, points, theta) for theta in chosen])
     else:
-        values = np.asarray(table[rows])[:, :, _flat(problem.evaluation, selected)]
+        exact = np.asarray(table[rows])[:, :, columns]
+    difference = np.stack([_predicted(surrogate, points, theta) for theta in chosen]) - exact
+    relative = _errors_at(problem, errors, chosen)
+    if relative is None:
+        norms = np.linalg.norm(exact, axis=2)
+        relative = np.where(norms > 0, np.linalg.norm(difference, axis=2) / np.where(norms > 0, norms, 1), np.nan)
+    else:
+        shape = list(grid.shape)
     return {
         "kind": problem.reference_kind,
-        "axes": [axis[indices].tolist() for axis, indices in zip(problem.evaluation.values.values(), selected)],
-        "thetas": problem.candidates.points[rows].tolist(),
-        "values": base64.b64encode(values.astype("<f4").tobytes()).decode(),
+        "axes": [axis[indices].tolist() for axis, indices in zip(grid.values.values(), selected)],
+        "thetas": chosen.tolist(),
+        "errors": _base64(difference.astype("<f4").tobytes()),
+        "relative": plain(relative.tolist()),
+        "points": " × ".join(map(str, shape)),
     }
+
+
+def _predicted(surrogate: Surrogate, points: Points, theta: np.ndarray) -> np.ndarray:
+    """The base network at points of the box, shape (outputs, points)."""
+    problem = surrogate.problem
+    with jax.enable_x64(True):
+        given = dict(zip(problem.axes, (*points.T, *theta), strict=True))
+        physical = {name: np.asarray(column) for name, column in placed(problem, given).items()}
+    answers = replace(surrogate, heads=None)(**physical, **dict(zip(problem.parameters, theta.tolist())))
+    return np.stack([np.broadcast_to(answers[name], len(points)) for name in problem.outputs])
+
+
+def _errors_at(problem: Problem, errors: Columns | None, thetas: Points) -> np.ndarray | None:
+    """Relative L2 errors of a run at these thetas, shape (thetas, outputs); None if the run has not evaluated them."""
+    if errors is None or not all(f"rel_l2_{name}" in errors for name in problem.outputs):
+        return None
+    evaluated = np.stack([errors[name] for name in problem.parameters], axis=1) if len(problem.parameters) else None
+    rows = []
+    for theta in thetas:
+        found = [0] if evaluated is None else np.flatnonzero(np.all(evaluated == theta, axis=1))
+        if not len(found):
+            return None
+        rows.append([errors[f"rel_l2_{name}"][found[0]] for name in problem.outputs])
+    return np.array(rows)
 
 
 def _thinned(grid: Grid, most: int) -> list[np.ndarray]:

@@ -27,6 +27,8 @@ LARGEST_SVG = 300_000
 """A drawing with more bytes than this is embedded as pixels."""
 PIXELS = ("fields", "streamlines", "heads")
 """Kinds that are pictures rather than drawings."""
+WIDE = 5.5
+"""From this width on, in inches, a picture on a phone is scrolled rather than reduced."""
 SCROLLS = '<p class="scrolls">It is wider than this screen: scroll it sideways →</p>'
 """What a narrow screen shows above a wide figure or table."""
 
@@ -181,7 +183,7 @@ def _embedded(figure: Figure, kind: str, description: str, name: str) -> str:
     dark = f'<source media="(prefers-color-scheme: dark)" srcset="{_source(figure, kind)}">'
     picture = f'<picture>{dark}<img src="{light}" alt="{escape(description)}"></picture>'
     below = f"<figcaption>{escape(name)}</figcaption>" if name else ""
-    if kind not in PIXELS:
+    if kind not in PIXELS or figure.get_figwidth() < WIDE:
         return f"<figure>{picture}{below}</figure>"
     return f'<figure>{SCROLLS}<div class="wide" tabindex="0">{picture}</div>{below}</figure>'  # keys scroll it too
 
@@ -208,7 +210,7 @@ def _explorer(runs: list[RunDirectory]) -> str:
     if len(runs) > 1 or runs[0].why_no_problem():
         return ""
     try:
-        return explorer_html(runs[0].surrogate)
+        return explorer_html(runs[0].surrogate, errors=runs[0].errors)
     except TranslationError as error:
         return f'<p class="note">There is no live explorer. {escape(str(error))}</p>'
 

@@ -1,9 +1,17 @@
-// Axes: places on them, ticks, and numbers as text. An axis is {name, low, high, scale}; its scale is "linear" or "log".
+// Axes: places on them, ticks, and numbers as text. An axis is {name, low, high, scale, unit}; its scale is "linear" or
+// "log", its unit may be missing.
 
-// The value at a place of the axis between 0 (its low end) and 1 (its high end).
+// The value at a place of the axis: 0 is its low end, 1 its high end.
+function valueAt(axis, unit) {
+  return axis.scale === "log" ? axis.low * (axis.high / axis.low) ** unit : axis.low + unit * (axis.high - axis.low);
+}
+
+// The same, moved into the axis.
 function fromUnit(axis, unit) {
-  const u = Math.min(1, Math.max(0, unit));
-  const value = axis.scale === "log" ? axis.low * (axis.high / axis.low) ** u : axis.low + u * (axis.high - axis.low);
+  return inAxis(axis, valueAt(axis, unit));
+}
+
+function inAxis(axis, value) {
   return Math.min(axis.high, Math.max(axis.low, value));
 }
 
@@ -37,6 +45,11 @@ function ticks(axis, wanted) {
 // "x = 0.3, t = 0.5": values with the names of their axes.
 function named(axes, values) {
   return axes.map((axis, k) => `${axis.name}\u00a0=\u00a0${text(values[k])}`).join(", ");
+}
+
+// The name of an axis with its unit.
+function labelled(axis) {
+  return axis.unit ? `${axis.name} [${axis.unit}]` : axis.name;
 }
 
 // Evenly spaced places from 0 to 1, both included.

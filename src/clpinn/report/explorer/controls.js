@@ -1,11 +1,4 @@
-// The form beside the field: the output, sliders, buttons, and the held range.
-
-function element(kind, attributes = {}, ...children) {
-  const made = document.createElement(kind);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
+// The form beside the field: the output, sliders, buttons, the pin, the held range and downloads.
 
 // A slider for one axis with its number beside it. `choose` is called with a value inside the axis; `marks` are values
 // that were trained.
@@ -39,7 +32,7 @@ class Slider {
   // What was typed, moved into the axis; what is no number leaves the slider where it is.
   typedValue() {
     const typed = Number.parseFloat(this.number.value);
-    return Number.isFinite(typed) ? Math.min(this.axis.high, Math.max(this.axis.low, typed)) : this.rangeValue();
+    return Number.isFinite(typed) ? inAxis(this.axis, typed) : this.rangeValue();
   }
 
   take(value) {
@@ -65,18 +58,21 @@ class Controls {
     this.form.addEventListener("submit", (event) => event.preventDefault());
     if (view.outputs.length > 1) this.addOutputChoice();
     this.thetaSliders = view.parameters.map((axis, k) => {
-      const choose = (value) => { view.theta[k] = value; redraws.changed(); };
+      const choose = (value) => this.setTheta(view.theta.map((other, i) => (i === k ? value : other)));
       return this.addSlider(axis, view.theta[k], choose, tasks.map((task) => task[k]));
     });
     // The cursor chooses the shown coordinates; time has a slider nevertheless.
     this.pointSliders = view.coordinates.map((axis, k) => {
       return view.shown.includes(k) && k !== view.time ? null : this.addPointSlider(axis, k);
     });
-    const buttons = element("div", { class: "row" });
-    this.form.append(buttons);
-    if (view.time >= 0) buttons.append(this.playButton());
-    if (drawing.reference && view.parameters.length) buttons.append(this.referenceButton());
+    this.buttons = element("div", { class: "row" });
+    this.form.append(this.buttons);
+    if (view.time >= 0) this.buttons.append(this.playButton());
+    if (drawing.reference && view.parameters.length) this.addReferenceButton();
+    if (view.parameters.length) this.addPin();
     this.addHold();
+    this.addDownloads();
+    this.addLayerChoice();
   }
 
   addSlider(axis, value, choose, marks) {
@@ -88,28 +84,51 @@ class Controls {
   addPointSlider(axis, k) {
     const { view, redraws } = this;
     return this.addSlider(axis, view.point[k], (value) => {
-      view.point[k] = value;
+      view.choose(k, value);
       if (view.shown.includes(k)) redraws.moved();
       else redraws.changed();
     });
   }
 
-  // Move the chosen point along coordinate k; nothing is drawn.
+  // Choose a theta and draw it.
+  setTheta(theta) {
+    this.view.theta = theta;
+    this.view.settle();
+    this.show();
+    this.redraws.changed();
+  }
+
+  // Show in the form what the view has: sliders, output, pin, layer, and whether there is a reference to go to.
+  show() {
+    const { view, drawing } = this, { reference } = drawing;
+    this.thetaSliders.forEach((slider, k) => slider.show(view.theta[k]));
+    this.pointSliders.forEach((slider, k) => slider?.show(view.wanted[k]));
+    if (this.outputChoice) this.outputChoice.value = view.output;
+    if (this.goButton) this.goButton.disabled = reference.isAt(reference.nearest());
+    if (this.pinButton) {
+      this.pinButton.textContent = view.pin ? "Unpin" : "Pin this theta";
+      this.pinned.textContent = view.pin ? `Pinned: ${named(view.parameters, view.pin)}` : "";
+    }
+    this.layerRow.hidden = view.layers(Boolean(reference)).length < 2;
+    this.layerChoice.value = view.shownLayer(Boolean(reference)) ?? view.layer;
+  }
+
+  // Choose the drawn place of the point on coordinate k; nothing is drawn.
   setUnit(k, unit) {
-    this.view.setUnit(k, unit);
-    this.pointSliders[k]?.show(this.view.point[k]);
+    this.view.choose(k, fromUnit(this.view.drawnAxis(k), unit));
+    this.pointSliders[k]?.show(this.view.wanted[k]);
   }
 
   addOutputChoice() {
-    const id = `${this.root.id}-output`, choice = element("select", { id });
-    choice.append(...this.view.outputs.map((name) => element("option", { value: name }, name)));
-    choice.addEventListener("change", () => {
-      this.view.output = choice.value;
-      this.drawing.heldScale = null;
-      this.hold.checked = false;
-      this.drawing.paint();
+    const id = `${this.root.id}-output`;
+    this.outputChoice = element("select", { id });
+    this.outputChoice.append(...this.view.outputs.map((name) => element("option", { value: name }, name)));
+    this.outputChoice.addEventListener("change", () => {
+      this.view.output = this.outputChoice.value;
+      this.release();
+      this.redraws.shown();
     });
-    this.form.append(element("div", { class: "row" }, element("label", { for: id }, "Output"), choice));
+    this.form.append(element("div", { class: "row" }, element("label", { for: id }, "Output"), this.outputChoice));
   }
 
   playButton() {
@@ -118,7 +137,7 @@ class Controls {
     const player = new Player((step) => {
       const unit = view.unit(view.time);
       this.setUnit(view.time, unit >= 1 ? 0 : unit + step);
-      if (view.shown.includes(view.time)) drawing.paint();
+      if (view.shown.includes(view.time)) drawing.paint(true);
       else redraws.draw(false);
     });
     button.addEventListener("click", () => {
@@ -132,17 +151,29 @@ class Controls {
     return button;
   }
 
-  referenceButton() {
-    const { view, drawing } = this;
-    const button = element("button", { type: "button" }, "Go to the reference");
-    button.addEventListener("click", () => {
-      drawing.reference.thetas[drawing.reference.nearest()].forEach((value, k) => {
-        view.theta[k] = value;
-        this.thetaSliders[k].show(value);
-      });
-      this.redraws.changed();
-    });
+  button(words, act) {
+    const button = element("button", { type: "button" }, words);
+    button.addEventListener("click", act);
     return button;
+  }
+
+  addReferenceButton() {
+    const { reference } = this.drawing;
+    const go = () => this.setTheta([...reference.thetas[reference.nearest()]]);
+    this.goButton = this.button("Go to the nearest reference", go);
+    this.buttons.append(this.goButton);
+  }
+
+  addPin() {
+    const { view } = this;
+    this.pinButton = this.button("", () => {
+      view.pin = view.pin ? null : [...view.theta];
+      if (view.pin) view.layer = "change";
+      this.show();
+      this.redraws.shown();
+    });
+    this.pinned = element("span", { class: "pinned", "aria-live": "polite" });
+    this.form.append(element("div", { class: "row" }, this.pinButton, this.pinned));
   }
 
   addHold() {
@@ -154,5 +185,31 @@ class Controls {
     });
     const label = element("label", { for: this.hold.id }, "Hold the range of values");
     this.form.append(element("div", { class: "row" }, this.hold, label));
+  }
+
+  // Hold no range of values any more.
+  release() {
+    this.drawing.heldScale = null;
+    this.hold.checked = false;
+  }
+
+  addDownloads() {
+    const downloads = new Downloads(this.view, this.drawing, this.redraws, this.root);
+    this.form.append(element("div", { class: "row" }, "Download:",
+      this.button("Field (CSV)", () => downloads.field()), this.button("Picture (PNG)", () => downloads.picture())));
+  }
+
+  // The choice between the error and the change since the pin stands above their figure.
+  addLayerChoice() {
+    const id = `${this.root.id}-layer`;
+    this.layerChoice = element("select", { id },
+      element("option", { value: "error" }, "error against the reference"),
+      element("option", { value: "change" }, "change since the pin"));
+    this.layerChoice.addEventListener("change", () => {
+      this.view.layer = this.layerChoice.value;
+      this.redraws.shown();
+    });
+    this.layerRow = element("div", { class: "row" }, element("label", { for: id }, "Show the"), this.layerChoice);
+    this.root.querySelector(".difference h3").after(this.layerRow);
   }
 }

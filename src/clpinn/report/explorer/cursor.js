@@ -16,34 +16,18 @@ class Cursor {
     canvas.addEventListener("keydown", (event) => this.step(event));
   }
 
-  // Move to places u and v of the shown coordinates.
+  // Move to places u and v of the drawn axes. Outside the domain the cursor stays at its edge.
   moveTo(u, v) {
     this.controls.setUnit(this.view.across, u);
     if (this.view.planar) this.controls.setUnit(this.view.up, v);
+    this.view.wanted = this.view.drawnPoint();
     this.redraws.moved();
   }
 
   follow(event) {
     const { canvas, inside } = this.drawing.fieldPanel, box = canvas.getBoundingClientRect();
-    const u = (event.clientX - box.left - inside.x) / inside.width;
-    const v = 1 - (event.clientY - box.top - inside.y) / inside.height;
-    this.moveTo(...this.boxUnits(Math.min(1, Math.max(0, u)), Math.min(1, Math.max(0, v))));
-  }
-
-  // Places on the box's axes of a place in the frame. Where theta moves the geometry, those of the node drawn nearest:
-  // the physical coordinates need not be invertible here.
-  boxUnits(u, v) {
-    const { view } = this;
-    if (!view.extent) return [u, v];
-    const { values, acrossUnits, upUnits } = this.drawing.field;
-    const left = view.physicalUnits(values, view.across);
-    const height = view.planar ? view.physicalUnits(values, view.up) : null;
-    let best = 0, least = Infinity;
-    left.forEach((place, k) => {
-      const distance = (place - u) ** 2 + (height ? (height[k] - v) ** 2 : 0);
-      if (distance < least) [best, least] = [k, distance];
-    });
-    return [acrossUnits[best % acrossUnits.length], upUnits[Math.floor(best / acrossUnits.length)]];
+    const left = event.clientX - box.left - inside.x, top = event.clientY - box.top - inside.y;
+    this.moveTo(left / inside.width, 1 - top / inside.height);
   }
 
   // Arrow keys move by a hundredth of an axis, with Shift by a tenth.

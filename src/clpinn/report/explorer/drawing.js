@@ -1,141 +1,182 @@
-// All that is drawn: the network's field, the reference beside it, and cuts through the cursor.
+// All that is drawn: the network's field, the reference and the difference beside it, cuts through the cursor, and the
+// value at the cursor against the parameters.
 class Drawing {
-  constructor(root, view, reference) {
+  constructor(root, view, reference, colours) {
     this.root = root;
     this.view = view;
     this.reference = reference; // null where there is none
+    this.colours = colours;
     this.words = new Words(root, view, reference);
-    this.fieldPanel = new Panel(root.querySelector(".field canvas"));
+    this.fieldFigure = root.querySelector(".field");
+    this.fieldPanel = new Panel(this.fieldFigure.querySelector("canvas"));
     this.referencePanel = new Panel(root.querySelector(".reference canvas"));
+    this.differencePanel = new Panel(root.querySelector(".difference canvas"));
     this.cutFigures = [...root.querySelectorAll(".cut")];
     this.cutPanels = this.cutFigures.map((figure) => new Panel(figure.querySelector("canvas")));
+    this.sensitivities = new Sensitivities(root, view);
     this.style = {}; // the page's colours
     this.field = null; // {points, acrossUnits, upUnits, theta, values}: the network on a grid
     this.coarse = false; // true while something is dragged: the field has few nodes
     this.heldScale = null; // a colour scale that the reader holds fixed
-    this.referenceField = { key: "" }; // what the reference panel shows, computed once per key
+    this.referenceField = { key: "" }; // the field at the reference's theta, computed once per key
   }
 
   // Read the page's colours, which depend on its colour scheme, and draw with them.
   restyle() {
     const css = getComputedStyle(this.root);
-    for (const name of ["ink", "soft", "network", "truth"]) this.style[name] = css.getPropertyValue(`--${name}`).trim();
+    const names = ["ink", "soft", "network", "truth", "pin", "paper"];
+    for (const name of names) this.style[name] = css.getPropertyValue(`--${name}`).trim();
     if (this.field) this.paint();
   }
 
   // Evaluate the network on a grid with `count` nodes on each axis; a curve gets four times as many.
   compute(count, coarse) {
+    this.field = this.evaluated(count, this.view.theta);
+    this.coarse = coarse;
+  }
+
+  evaluated(count, theta) {
     const { view } = this;
     const acrossUnits = evenUnits(view.planar ? count : 4 * count);
     const upUnits = view.planar ? evenUnits(count) : Float64Array.of(0);
     const points = view.gridPoints(acrossUnits, upUnits);
-    const values = view.evaluate(points, view.theta);
-    this.field = { points, acrossUnits, upUnits, theta: [...view.theta], values };
-    this.coarse = coarse;
+    return { points, acrossUnits, upUnits, theta: [...theta], values: view.evaluate(points, theta) };
   }
 
   // The colour scale now: the one held, or one for the network and the reference beside it.
   scale() {
     if (this.heldScale) return this.heldScale;
     const ends = extremes(this.field.values[this.view.output]);
-    if (this.reference) ends.push(...extremes(this.reference.values(this.reference.nearest())));
-    return colourScale(...extremes(ends));
+    if (this.reference) ends.push(...extremes(this.fieldOfReference(this.reference.nearest()).reference));
+    return this.colours.scale(...extremes(ends));
   }
 
-  // Draw the computed field and all around it.
-  paint() {
-    const { view } = this;
-    const scale = this.scale(), index = this.reference ? this.reference.nearest() : -1;
-    const { answers, place } = view.atPoint();
-    this.fieldPanel.begin(this.style, view.planar);
+  // The network, the reference and the error on a grid, at the theta of a reference.
+  fieldOfReference(index) {
+    const { view, reference } = this;
+    const elsewhere = view.point.filter((_, k) => !view.shown.includes(k));
+    const key = [index, view.output, this.coarse, ...elsewhere].join(" ");
+    if (this.referenceField.key !== key) {
+      const field = this.evaluated(this.coarse ? 32 : 64, reference.thetas[index]);
+      const error = reference.errorsAt(index, field.points);
+      const values = field.values[view.output].map((value, k) => value - error[k]);
+      this.referenceField = { key, ...field, error, reference: values };
+    }
+    return this.referenceField;
+  }
+
+  // Draw the computed field and all around it. `moving` is true while the cursor moves: small curves get fewer points.
+  paint(moving = false) {
+    const { view, reference } = this;
+    const index = reference ? reference.nearest() : -1, compared = index >= 0 && reference.isAt(index);
+    const scale = this.scale(), values = this.field.values[view.output];
     if (view.planar) {
-      this.paintPlane(this.fieldPanel, this.field, view.theta, scale);
-      if (this.reference) this.paintReference(index, scale);
+      this.paintPlane(this.fieldPanel, this.field, values, scale);
+      if (reference) this.paintReference(index, scale);
       view.shown.forEach((along, i) => {
-        const values = this.paintCut(this.cutPanels[i], along, scale, index, place);
-        this.words.describeCut(this.cutFigures[i], along, place, values);
+        this.words.describeCut(this.cutFigures[i], along, this.paintCut(this.cutPanels[i], along, scale, compared));
+        this.words.describeLines(this.cutFigures[i], compared);
       });
-    } else this.paintCut(this.fieldPanel, view.across, scale, index, place);
-    this.words.describePoint(index, place, answers[view.output][0]);
-    this.words.describeField(this.field.values[view.output]);
-    if (this.reference) this.words.describeReference(index, !this.coarse);
+    } else {
+      this.paintCut(this.fieldPanel, view.across, scale, compared);
+      this.words.describeLines(this.fieldFigure, compared);
+    }
+    this.paintDifference(index);
+    this.sensitivities.paint(this.style, moving || this.coarse ? 12 : 40);
+    const value = view.valueAt(view.theta);
+    const error = compared ? reference.errorsAt(index, view.point)[0] : null;
+    this.words.describePoint(value, error, view.pin && view.valueAt(view.pin));
+    this.words.describeField(values);
+    if (reference) this.words.describeReference(index, compared);
   }
 
-  // A field in colours with the cursor, axes and colour bar.
-  paintPlane(panel, field, theta, scale) {
-    const { view } = this;
-    this.paintPicture(panel, field, scale);
-    panel.dashed(this.crosshair(theta));
+  // Values on the nodes of a field in colours, with the cursor, axes and colour bar.
+  paintPlane(panel, field, nodes, scale) {
+    const { view } = this, counts = [field.acrossUnits.length, field.upUnits.length];
+    panel.begin(this.style, true, view.aspect());
+    if (view.geometry) {
+      const u = view.physicalUnits(field.values, view.across), v = view.physicalUnits(field.values, view.up);
+      const pixels = this.coarse ? [210, 160] : [420, 320];
+      panel.picture(meshPicture(u, v, nodes, ...counts, scale, ...pixels), true);
+    } else panel.picture(gridPicture(nodes, ...counts, scale), false);
+    const [u, v] = view.shown.map((k) => view.unit(k));
+    panel.dashed([[[0, v], [1, v]], [[u, 0], [u, 1]]]);
     panel.frame(view.drawnAxis(view.across), view.drawnAxis(view.up));
     panel.bar(scale);
   }
 
-  paintPicture(panel, { values, acrossUnits, upUnits }, scale) {
-    const { view } = this, nodes = values[view.output], counts = [acrossUnits.length, upUnits.length];
-    if (!view.extent) return panel.picture(gridPicture(nodes, ...counts, scale), false);
-    const u = view.physicalUnits(values, view.across), v = view.physicalUnits(values, view.up);
-    const pixels = this.coarse ? [210, 160] : [420, 320];
-    panel.picture(meshPicture(u, v, nodes, ...counts, scale, ...pixels), true);
-  }
-
-  // Two lines through the cursor, as points (u, v); they are curved where theta moves the geometry.
-  crosshair(theta) {
-    const { view } = this;
-    return [view.across, view.up].map((along) => {
-      const units = evenUnits(view.extent ? 40 : 2);
-      if (!view.extent) {
-        return [...units].map((u) => (along === view.across ? [u, view.unit(view.up)] : [view.unit(view.across), u]));
-      }
-      const answers = view.evaluate(view.linePoints(along, units), theta);
-      const u = view.physicalUnits(answers, view.across), v = view.physicalUnits(answers, view.up);
-      return [...u].map((left, k) => [left, v[k]]);
-    });
-  }
-
   paintReference(index, scale) {
-    const { view, reference } = this, theta = reference.thetas[index];
-    const elsewhere = view.point.filter((_, k) => !view.shown.includes(k));
-    const key = [index, view.output, ...elsewhere].join(" ");
-    if (this.referenceField.key !== key) {
-      const units = evenUnits(view.extent ? 41 : 64), points = view.gridPoints(units, units);
-      const nodes = reference.values(index), values = view.extent ? view.evaluate(points, theta) : {};
-      const interpolated = (_, row) => reference.interpolated(nodes, points, row);
-      values[view.output] = Float64Array.from({ length: units.length ** 2 }, interpolated);
-      this.referenceField = { key, values, acrossUnits: units, upUnits: units };
-    }
-    this.referencePanel.begin(this.style, true);
-    this.paintPlane(this.referencePanel, this.referenceField, theta, scale);
+    const field = this.fieldOfReference(index);
+    this.paintPlane(this.referencePanel, field, field.reference, scale);
   }
 
-  // The output along one coordinate through the cursor: a line, and circles at the reference's nodes. Gives the
-  // network's values along that line.
-  paintCut(panel, along, scale, index, place) {
+  // The figure of differences: the error at the reference's theta, or the change since the pinned theta.
+  paintDifference(index) {
+    const { view } = this, layer = view.shownLayer(index >= 0), figure = this.root.querySelector(".difference");
+    figure.hidden = layer === null;
+    if (layer === null) return;
+    const field = layer === "error" ? this.fieldOfReference(index) : this.field;
+    const differences = layer === "error" ? field.error : this.changes();
+    const scale = this.colours.differences(...extremes(differences));
+    if (view.planar) this.paintPlane(this.differencePanel, field, differences, scale);
+    else {
+      const u = view.geometry ? view.physicalUnits(field.values, view.across) : field.acrossUnits;
+      this.paintLines(this.differencePanel, view.across, scale, [{ u, values: differences, colour: "network" }]);
+    }
+    this.words.describeDifference(layer, field.theta, differences);
+  }
+
+  // The field minus that of the pinned theta at the same drawn places; NaN where only one of them is in its domain.
+  changes() {
+    const { view, field } = this, now = field.values[view.output];
+    if (!view.geometry) {
+      const before = view.evaluate(field.points, view.pin)[view.output];
+      return now.map((value, k) => value - before[k]);
+    }
+    const places = view.shown.map((k) => view.physicalUnits(field.values, k));
+    const targets = Array.from(now, (_, k) => places.map((along) => along[k]));
+    const { points, inside } = view.geometry.invert(targets, view.point, view.pin);
+    const before = view.evaluate(points, view.pin)[view.output];
+    return now.map((value, k) => (inside[k] ? value - before[k] : NaN));
+  }
+
+  // The output along one coordinate through the cursor: a line for the chosen theta, a dashed one for the pinned theta,
+  // and circles for the reference, at the chosen theta only. Gives the values of the chosen theta.
+  paintCut(panel, along, scale, compared) {
+    const { view } = this, units = evenUnits(view.planar ? 120 : 400);
+    const curve = (theta, colour, dash) => {
+      const line = view.line(along, units, theta);
+      return { u: line.u, values: view.outputAlong(line, theta), colour, dash };
+    };
+    const now = curve(view.theta, "network"), lines = view.pin ? [curve(view.pin, "pin", [7, 4])] : [];
+    if (compared) lines.push(this.referenceAlong(along));
+    this.paintLines(panel, along, scale, [...lines, now]);
+    return now.values;
+  }
+
+  // Lines and circles {u, values, colour, circles, dash} over the drawn axis of a coordinate.
+  paintLines(panel, along, scale, lines) {
     const { view } = this, axis = view.drawnAxis(along);
-    const units = view.planar ? evenUnits(120) : this.field.acrossUnits;
-    const answers = view.planar ? view.evaluate(view.linePoints(along, units), view.theta) : this.field.values;
-    const values = answers[view.output];
-    const circles = index < 0 ? { u: [], values: [] } : this.referenceAlong(index, along);
-    const [low, high] = extremes([...values, ...circles.values, scale.low, scale.high]);
+    const [low, high] = extremes([...lines.flatMap((line) => [...line.values]), scale.low, scale.high]);
     const pad = 0.04 * (high - low) || 1;
     const vertical = { name: view.output, low: low - pad, high: high + pad, scale: "linear" };
-    const heights = (numbers) => Array.from(numbers, (value) => toUnit(vertical, value));
     panel.begin(this.style, false);
     panel.frame(axis, vertical);
-    panel.upright(toUnit(axis, place[along]));
-    panel.points(circles.u, heights(circles.values), this.style.truth, true);
-    const u = view.extent ? view.physicalUnits(answers, along) : units;
-    panel.points(u, heights(values), this.style.network, false);
-    return values;
+    panel.upright(view.unit(along));
+    for (const { u, values, colour, circles = false, dash } of lines) {
+      panel.points(u, Array.from(values, (value) => toUnit(vertical, value)), this.style[colour], circles, dash);
+    }
   }
 
-  // The reference at its own nodes along one coordinate through the cursor: places u in [0, 1], and values.
-  referenceAlong(index, along) {
-    const { view, reference } = this;
-    const units = reference.axes[along].map((value) => toUnit(view.coordinates[along], value));
-    const points = view.linePoints(along, units), nodes = reference.values(index);
+  // Circles of the reference at the chosen theta, along one coordinate through the cursor.
+  referenceAlong(along) {
+    const { view, reference } = this, index = reference.nearest();
+    const axis = reference.axes[along], every = Math.ceil(axis.length / 50); // more circles would hide the curve
+    const nodes = axis.filter((_, i) => i % every === 0).map((value) => toUnit(view.coordinates[along], value));
+    const line = view.line(along, view.geometry ? evenUnits(33) : nodes, view.theta);
     return {
-      values: units.map((_, row) => reference.interpolated(nodes, points, row)),
-      u: view.extent ? view.physicalUnits(view.evaluate(points, reference.thetas[index]), along) : units,
+      u: line.u, circles: true, colour: "truth",
+      values: reference.valuesAt(index, line.points, view.outputAlong(line, view.theta)),
     };
   }
 }

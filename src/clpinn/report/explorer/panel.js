@@ -4,8 +4,9 @@ class Panel {
     this.canvas = canvas;
   }
 
-  // Clear the canvas at the screen's resolution. `style` has colours; `barred` leaves room for a colour bar.
-  begin(style, barred) {
+  // Clear the canvas at the screen's resolution. `style` has colours; `barred` leaves room for a colour bar; `aspect`
+  // is the frame's width over its height, null for all the room there is.
+  begin(style, barred, aspect = null) {
     const { width, height } = this.canvas.getBoundingClientRect();
     const ratio = window.devicePixelRatio || 1;
     const pixels = [width, height].map((length) => Math.max(1, Math.round(length * ratio)));
@@ -16,8 +17,14 @@ class Panel {
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.context.clearRect(0, 0, width, height);
     this.context.font = "12px system-ui, sans-serif";
-    const right = barred ? 74 : 14, left = 52;
-    this.inside = { x: left, y: 10, width: Math.max(20, width - left - right), height: Math.max(20, height - 50) };
+    const right = barred ? 84 : 14, left = 52;
+    const room = { width: Math.max(20, width - left - right), height: Math.max(20, height - 50) };
+    this.inside = { x: left, y: 10, ...room };
+    if (aspect) {
+      this.inside.width = Math.min(room.width, room.height * aspect);
+      this.inside.height = Math.min(room.height, room.width / aspect);
+      this.inside.x += (room.width - this.inside.width) / 2;
+    }
   }
 
   // The CSS pixel at u and v in [0, 1] inside the frame.
@@ -48,7 +55,7 @@ class Panel {
       context.fillRect(left - 0.5, y + height, 1, 4);
       context.fillText(text(value), left, y + height + 6);
     }
-    context.fillText(across.name, x + width / 2, y + height + 23);
+    context.fillText(labelled(across), x + width / 2, y + height + 23);
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (const value of ticks(up, height / 40)) {
@@ -57,10 +64,10 @@ class Panel {
       context.fillText(text(value), x - 7, top);
     }
     context.save();
-    context.translate(8, y + height / 2);
+    context.translate(x - 44, y + height / 2);
     context.rotate(-Math.PI / 2);
     context.textAlign = "center";
-    context.fillText(up.name, 0, 0);
+    context.fillText(labelled(up), 0, 0);
     context.restore();
   }
 
@@ -78,13 +85,13 @@ class Panel {
     context.textAlign = "left";
     context.textBaseline = "middle";
     const axis = { low: scale.low, high: scale.high, scale: "linear" };
-    for (const value of ticks(axis, height / 32)) {
+    for (const value of ticks(axis, Math.max(4, height / 32))) {
       context.fillText(text(value), left + 19, y + (1 - toUnit(axis, value)) * height);
     }
   }
 
-  // A line through points, or circles at them; u and v are in [0, 1].
-  points(u, v, colour, circles) {
+  // A line through points, or circles at them; u and v are in [0, 1]. `dash` are lengths of dashes and gaps.
+  points(u, v, colour, circles, dash = []) {
     const context = this.context, { x, y, width, height } = this.inside;
     context.save();
     context.beginPath();
@@ -92,6 +99,7 @@ class Panel {
     context.clip();
     context.strokeStyle = colour;
     context.lineWidth = circles ? 1.5 : 2;
+    context.setLineDash(dash);
     context.beginPath();
     let penDown = false;
     for (let k = 0; k < u.length; k++) {

@@ -2,7 +2,7 @@
 
 const FULL = 100; // nodes on each axis of a field at rest
 const FRAME = 18; // milliseconds that a frame may take while something is dragged
-const REST = 120; // milliseconds without a change after which the full field is drawn
+const REST = 120; // milliseconds without a change after which all is drawn in full
 
 class Redraws {
   constructor(drawing) {
@@ -11,6 +11,7 @@ class Redraws {
     this.times = { opening: [], drag: [], full: [] }; // milliseconds of drawings
     this.waiting = 0; // a requested frame, 0 for none
     this.resting = 0; // a running timer, 0 for none
+    this.rested = () => {}; // called when all has been drawn in full after a change
   }
 
   // Compute the field and draw it now.
@@ -36,18 +37,35 @@ class Redraws {
 
   // The field has changed: draw at most once per frame, and the full field after a rest.
   changed(rest = REST) {
+    this.drawing.coarse = true;
     this.inFrame(() => this.draw(false));
-    clearTimeout(this.resting);
-    this.resting = setTimeout(() => { this.resting = 0; this.draw(true); }, rest);
+    this.restAfter(rest);
   }
 
   // Only the cursor has moved: the field stays as computed.
   moved() {
-    this.inFrame(() => this.drawing.paint());
+    this.inFrame(() => this.drawing.paint(true));
+    this.restAfter(REST);
+  }
+
+  // Something else is to be shown of what has been computed.
+  shown() {
+    this.drawing.paint();
+    this.restAfter(0);
   }
 
   inFrame(draw) {
     if (!this.waiting) this.waiting = requestAnimationFrame(() => { this.waiting = 0; draw(); });
+  }
+
+  restAfter(milliseconds) {
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => {
+      this.resting = 0;
+      if (this.drawing.coarse) this.draw(true);
+      else this.drawing.paint();
+      this.rested();
+    }, milliseconds);
   }
 
   settled() {

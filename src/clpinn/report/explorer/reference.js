@@ -1,39 +1,61 @@
-// Reference values at some thetas, on a grid over the coordinates.
+// References at some thetas, as the error of the network on a grid over the coordinates.
 class Reference {
-  // `references` are {kind, axes, thetas, values}; values (theta, output, grid point) are base64 of 32-bit floats.
+  // `references` are {kind, axes, thetas, errors, relative, points}. `errors` (theta, output, grid point) are network
+  // minus reference, base64 of 32-bit floats. `relative` are the relative L2 errors by theta and output, over `points`.
   constructor(references, view) {
     this.view = view;
     this.kind = references.kind;
     this.axes = references.axes;
     this.thetas = references.thetas;
+    this.relative = references.relative;
+    this.points = references.points;
     this.size = this.axes.reduce((product, axis) => product * axis.length, 1);
-    const bytes = Uint8Array.from(atob(references.values), (letter) => letter.charCodeAt(0));
+    const bytes = Uint8Array.from(atob(references.errors), (letter) => letter.charCodeAt(0));
     this.numbers = new Float32Array(bytes.buffer);
-    this.differences = new Map(); // by theta and output
     this.corners = new Int32Array(2 ** this.axes.length);
     this.weights = new Float64Array(this.corners.length);
   }
 
-  // Which theta is nearest to the chosen one, by distance in units of the parameters' axes.
-  nearest() {
+  // Which theta is nearest to another one, by distance in units of the parameters' axes.
+  nearest(theta = this.view.theta) {
     let best = 0, least = Infinity;
-    this.thetas.forEach((theta, i) => {
-      const apart = this.view.parameters.map((axis, k) => toUnit(axis, theta[k]) - toUnit(axis, this.view.theta[k]));
-      const distance = apart.reduce((sum, along) => sum + along ** 2, 0);
+    this.thetas.forEach((known, i) => {
+      const distance = this.apart(known, theta).reduce((sum, along) => sum + along ** 2, 0);
       if (distance < least) [best, least] = [i, distance];
     });
     return best;
   }
 
-  // The chosen output on the grid.
-  values(index) {
-    const { outputs, output } = this.view;
-    const start = (index * outputs.length + outputs.indexOf(output)) * this.size;
-    return this.numbers.subarray(start, start + this.size);
+  apart(known, theta) {
+    return this.view.parameters.map((axis, k) => toUnit(axis, known[k]) - toUnit(axis, theta[k]));
   }
 
-  // A value at one of many points: multilinear between the nodes of the grid.
-  interpolated(values, points, row = 0) {
+  // Whether the chosen theta is that of a reference: only there are both compared.
+  isAt(index) {
+    return this.apart(this.thetas[index], this.view.theta).every((along) => Math.abs(along) < 1e-7);
+  }
+
+  // The relative L2 error of the chosen output, as the summary of a report has it.
+  relativeError(index) {
+    return this.relative[index][this.view.outputs.indexOf(this.view.output)];
+  }
+
+  // Errors of the chosen output at points of the box: multilinear between the nodes of the grid.
+  errorsAt(index, points) {
+    const { outputs, output } = this.view;
+    const start = (index * outputs.length + outputs.indexOf(output)) * this.size;
+    const nodes = this.numbers.subarray(start, start + this.size);
+    const rows = points.length / this.axes.length;
+    return Float64Array.from({ length: rows }, (_, row) => this.between(nodes, points, row));
+  }
+
+  // The reference at points of the box, given the network's values there. To subtract the error is more accurate than
+  // to interpolate the reference itself: the error is small.
+  valuesAt(index, points, networkValues) {
+    return this.errorsAt(index, points).map((error, row) => networkValues[row] - error);
+  }
+
+  between(values, points, row) {
     const { corners, weights } = this;
     let count = 1;
     corners[0] = 0;
@@ -55,42 +77,5 @@ class Reference {
     let sum = 0;
     for (let c = 0; c < count; c++) if (weights[c]) sum += weights[c] * values[corners[c]];
     return sum;
-  }
-
-  // The relative L2 difference between the network and the reference, over the grid; it is computed once.
-  difference(index) {
-    const key = this.key(index);
-    if (!this.differences.has(key)) {
-      const answers = this.view.evaluate(this.gridPoints(), this.thetas[index])[this.view.output];
-      const values = this.values(index);
-      let above = 0, below = 0;
-      for (let i = 0; i < this.size; i++) {
-        above += (answers[i] - values[i]) ** 2;
-        below += values[i] ** 2;
-      }
-      this.differences.set(key, below > 0 ? Math.sqrt(above / below) : NaN);
-    }
-    return this.differences.get(key);
-  }
-
-  hasDifference(index) {
-    return this.differences.has(this.key(index));
-  }
-
-  key(index) {
-    return `${index} ${this.view.output}`;
-  }
-
-  // All points of the grid, the last coordinate running fastest.
-  gridPoints() {
-    const width = this.axes.length, points = new Float64Array(this.size * width);
-    for (let i = 0; i < this.size; i++) {
-      let rest = i;
-      for (let k = width - 1; k >= 0; k--) {
-        points[i * width + k] = this.axes[k][rest % this.axes[k].length];
-        rest = Math.floor(rest / this.axes[k].length);
-      }
-    }
-    return points;
   }
 }

@@ -1,11 +1,11 @@
-// What is looked at: a problem, its network, and the theta, the point and the output that the reader has chosen.
+// What is looked at: a problem, its network, and the theta, the point, the output and the pin that the reader chose.
 class View {
-  // `data` is what explorer.py tells of the problem; evaluate(points, theta) is the network.
-  constructor(data, evaluate) {
+  // `data` is what explorer.py tells of the problem; evaluate(points, theta) is the network; place(points, theta) gives
+  // physical coordinates where theta moves the geometry, and is null otherwise.
+  constructor(data, evaluate, place) {
     this.coordinates = data.coordinates;
     this.parameters = data.parameters;
     this.outputs = data.outputs;
-    this.extent = data.extent; // ranges of the physical coordinates where theta moves the geometry, otherwise null
     this.evaluate = evaluate;
     this.time = this.coordinates.findIndex((axis) => axis.name === "t");
     // Two coordinates are shown: time only where there are no two others, and then time runs to the right.
@@ -13,21 +13,71 @@ class View {
     this.shown = steady.length > 1 ? steady.slice(0, 2) : this.time >= 0 ? [this.time, ...steady] : steady;
     [this.across, this.up] = this.shown;
     this.planar = this.shown.length === 2; // otherwise the field is a curve
+    this.geometry = place ? new Geometry(this.coordinates, this.shown, data.extent, place) : null;
     this.theta = this.parameters.map((axis) => fromUnit(axis, 0.5));
-    this.point = this.coordinates.map((axis, k) => fromUnit(axis, k === this.time ? 0.5 : 0.3));
+    this.pin = null; // a theta to compare with
     this.output = this.outputs[0];
+    this.layer = "error"; // what the figure of differences shows: "error", or "change" since the pin
+    this.point = this.coordinates.map((axis, k) => fromUnit(axis, k === this.time ? 0.5 : 0.3)); // in the box
+    this.wanted = this.drawnPoint(); // the shown coordinates that the reader chose, as they are drawn
   }
 
-  // The place of the chosen point on coordinate k, in [0, 1].
+  // The axis on which coordinate k is drawn: a physical one where theta moves the geometry.
+  drawnAxis(k) {
+    return this.geometry ? { ...this.coordinates[k], ...this.geometry.extent[k] } : this.coordinates[k];
+  }
+
+  // Width over height of the frame: both axes are lengths, so one unit is equally long on both. Otherwise null.
+  aspect() {
+    if (!this.planar || this.shown.includes(this.time)) return null;
+    const [across, up] = this.shown.map((k) => this.drawnAxis(k));
+    if (across.scale === "log" || up.scale === "log" || across.unit !== up.unit) return null;
+    const ratio = (across.high - across.low) / (up.high - up.low);
+    return ratio > 1 / 8 && ratio < 8 ? ratio : null; // a longer strip could not be read
+  }
+
+  // The chosen point as it is drawn, all coordinates.
+  drawnPoint() {
+    const drawn = [...this.point];
+    if (this.geometry) {
+      const places = this.geometry.units(Float64Array.from(this.point), this.theta);
+      this.shown.forEach((k, i) => { drawn[k] = valueAt(this.drawnAxis(k), places[i][0]); });
+    }
+    return drawn;
+  }
+
+  // The place of the chosen point on the drawn axis of coordinate k, in [0, 1].
   unit(k) {
-    return toUnit(this.coordinates[k], this.point[k]);
+    return toUnit(this.drawnAxis(k), this.drawnPoint()[k]);
   }
 
-  setUnit(k, unit) {
-    this.point[k] = fromUnit(this.coordinates[k], unit);
+  // Choose the drawn value of coordinate k.
+  choose(k, value) {
+    this.wanted[k] = value;
+    if (!this.shown.includes(k)) this.point[k] = value;
+    this.settle();
   }
 
-  // Points of a grid, row after row: the shown coordinates run over these units, the others are those of the point.
+  // Find the point of the box where the reader wants it. After a change of theta it may lie outside: then near it.
+  settle() {
+    this.point = this.geometry ? [...this.boxPoint(this.theta, this.wanted).points] : [...this.wanted];
+  }
+
+  // The point of the box at a drawn place for a theta: {points, inside}.
+  boxPoint(theta, drawn) {
+    if (!this.geometry) return { points: Float64Array.from(drawn), inside: [true] };
+    const target = this.shown.map((k) => toUnit(this.drawnAxis(k), drawn[k]));
+    return this.geometry.invert([target], this.point, theta);
+  }
+
+  // The output at the chosen point for any theta; NaN where the point is outside the domain of that theta.
+  valueAt(theta) {
+    const { points, inside } = this.boxPoint(theta, this.drawnPoint());
+    return inside[0] ? this.evaluate(points, theta)[this.output][0] : NaN;
+  }
+
+  // Points of a grid, row after row: the shown coordinates run over these units of the box, the others are those of
+  // the point.
   gridPoints(acrossUnits, upUnits) {
     const points = new Float64Array(acrossUnits.length * upUnits.length * this.coordinates.length);
     let next = 0;
@@ -41,33 +91,43 @@ class View {
     return points;
   }
 
-  // Points along one of the shown coordinates, through the chosen point.
-  linePoints(along, units) {
-    if (!this.planar) return this.gridPoints(units, [0]);
-    return along === this.across
-      ? this.gridPoints(units, [this.unit(this.up)])
-      : this.gridPoints([this.unit(this.across)], units);
+  // The straight line through the chosen point along a shown coordinate, for a theta. `units` are places on it: from
+  // end to end of the axis, or of the domain where theta moves it. Gives {points, u, inside}: points of the box, places
+  // on the drawn axis, and whether the domain has them.
+  line(along, units, theta) {
+    const i = this.shown.indexOf(along), drawn = this.drawnPoint();
+    const at = this.shown.map((k) => toUnit(this.drawnAxis(k), drawn[k]));
+    const [low, high] = this.geometry ? this.geometry.range(i, this.point, theta) : [0, 1];
+    const u = Float64Array.from(units, (unit) => low + (high - low) * unit);
+    const targets = Array.from(u, (place) => at.map((other, j) => (j === i ? place : other)));
+    if (this.geometry) return { u, ...this.geometry.invert(targets, this.point, theta) };
+    const points = new Float64Array(u.length * this.coordinates.length);
+    targets.forEach((target, r) => {
+      points.set(this.point, r * this.coordinates.length);
+      points[r * this.coordinates.length + along] = fromUnit(this.coordinates[along], target[i]);
+    });
+    return { u, points, inside: targets.map(() => true) };
   }
 
-  // The axis on which coordinate k is drawn: a physical one where theta moves the geometry.
-  drawnAxis(k) {
-    return this.extent ? { ...this.extent[k], name: this.coordinates[k].name } : this.coordinates[k];
+  // The output along a line; NaN outside the domain.
+  outputAlong(line, theta) {
+    return this.evaluate(line.points, theta)[this.output].map((value, r) => (line.inside[r] ? value : NaN));
   }
 
   // Where theta moves the geometry: the places on drawnAxis(k) of the points that the network was evaluated at.
   physicalUnits(answers, k) {
     const axis = this.drawnAxis(k);
-    return Float64Array.from(answers[this.physicalName(k)], (value) => toUnit(axis, value));
+    return Float64Array.from(answers[`physical ${axis.name}`], (value) => toUnit(axis, value));
   }
 
-  // The network's outputs by name at the chosen point, and that point's drawn coordinates.
-  atPoint() {
-    const answers = this.evaluate(Float64Array.from(this.point), this.theta);
-    const place = this.extent ? this.coordinates.map((_, k) => answers[this.physicalName(k)][0]) : this.point;
-    return { answers, place };
+  // What the figure of differences can show: the error against a reference, the change since a pinned theta.
+  layers(hasReference) {
+    return [...(hasReference ? ["error"] : []), ...(this.pin ? ["change"] : [])];
   }
 
-  physicalName(k) {
-    return `physical ${this.coordinates[k].name}`;
+  // The layer that is shown: the chosen one if it is possible, null if there is none.
+  shownLayer(hasReference) {
+    const possible = this.layers(hasReference);
+    return possible.includes(this.layer) ? this.layer : possible[0] ?? null;
   }
 }
