@@ -200,7 +200,7 @@ def test_a_point_outside_is_told_in_physical_terms(monkeypatch):
     assert "warning: The point x = 0.1, y = 0.05 is outside the domain" in done.stderr
     assert "u = not finite" in done.stdout
     for value in (np.nan, np.inf):
-        with pytest.raises(cl.DomainError, match="y must be finite, but a value is"):
+        with pytest.raises(cl.DomainError, match="y must be finite, but a value is not"):
             surrogate(x=0.1, y=[0.5, value], R=0.5)
         with pytest.raises(cl.DomainError, match="must be finite"):
             surrogate.field(x=0.1, y=value, R=0.5)

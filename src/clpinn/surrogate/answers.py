@@ -86,8 +86,8 @@ class Answers:
             if not moved:
                 problem.coordinates.check(ends[:, :count])
             elif not np.isfinite(ends[:, :count]).all():
-                name = problem.axes[int(np.argmin(np.isfinite(ends).all(axis=0)))]
-                raise DomainError(f"{name} must be finite, but a value is {columns[problem.axes.index(name)].max()}.")
+                finite = np.isfinite(ends).all(axis=0)
+                raise DomainError(f"{problem.axes[int(np.argmin(finite))]} must be finite, but a value is not.")
         columns = list(np.broadcast_arrays(*columns))
         shape, size = columns[0].shape, columns[0].size
         answers = {name: np.empty(size) for name in derivatives or problem.outputs}
