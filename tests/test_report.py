@@ -25,15 +25,15 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn import protocol
 from clpinn.cli.app import app
+from clpinn.drawing import colours
+from clpinn.drawing.style import save
 from clpinn.errors import PlotError
 from clpinn.formulation.references import reference_at
 from clpinn.problems import load_problem
-from clpinn.report import colours
 from clpinn.report.captions import caption, heading
 from clpinn.report.fields import plot_reference
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.report.page import page
-from clpinn.report.style import save
 from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.adaptations import Heads
 from clpinn.training.settings import override
@@ -484,6 +484,21 @@ def test_the_commands(folder, tmp_path, monkeypatch):
     inside = json.loads(clpinn("predict", run, "k=1", "x=0.5", "--points", "5", "--json").stdout)
     exact = cl.load(folder / "model.clpinn", Decay())(x=0.5, t=np.linspace(0, 1, 5), k=1.0)["u"]
     np.testing.assert_allclose(inside["values"]["u"], exact, rtol=1e-12)
+    assert inside["theta"] == {"k": 1.0} and inside["point"] == {"x": 0.5}
+    assert inside["coordinates"] == {"t": [0.0, 0.25, 0.5, 0.75, 1.0]}
+    shown = clpinn("predict", run, "k=1", "x=0.5", "--points", "5").stdout
+    rows = [line.split("│")[1:3] for line in shown.splitlines() if line.startswith("│")]
+    assert np.array(rows, float) == pytest.approx(np.stack([np.linspace(0, 1, 5), exact], axis=1), rel=1e-8)
+    shown = clpinn("predict", run, "k=1", "x=0.5", "--points", "201").stdout
+    lines = [line.split("│")[1] for line in shown.splitlines() if line.startswith("│")]
+    assert len(lines) == 25 and float(lines[0]) == 0 and float(lines[-1]) == 1 and "25 of 201 values" in shown
+    assert (
+        len(json.loads(clpinn("predict", run, "k=1", "x=0.5", "--points", "201", "--json").stdout)["values"]["u"])
+        == 201
+    )
+    over_theta = clpinn("predict", run, "k=1,2", "x=0.5", "t=0.25").stdout
+    rows = [line.split("│")[1:3] for line in over_theta.splitlines() if line.startswith("│")]
+    assert [float(row[0]) for row in rows] == [1.0, 2.0] and float(rows[0][1]) == pytest.approx(exact[1], rel=1e-8)
     with pytest.raises(cl.DomainError, match="k is missing"):
         clpinn("predict", run)
     clpinn("export", run, str(tmp_path / "decay.mlir"))

@@ -139,7 +139,7 @@ def test_outside_the_domain_is_warned_of_once_however_many_points(monkeypatch):
         made(cl.problems.Burgers())(x=0.1, t=np.linspace(0, 3, 40), nu=0.5)
     assert len(warned) == 1
     channel = made(load_problem("examples/channel.py:Channel"))
-    with pytest.warns(cl.OutsideBoxWarning, match="y is 0 to 1.5, outside") as warned:
+    with pytest.warns(cl.OutsideBoxWarning, match="y = 2.07692 is outside the domain at height = 2") as warned:
         channel(x=0.5, y=np.linspace(0, 3, 40), height=2.0, viscosity=1.0)
     assert len(warned) == 1
 
@@ -377,6 +377,16 @@ def test_a_fresh_process_needs_no_more_than_the_file(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
     hard, value = done.stdout.split()
     assert hard == "False" and float(value) == pytest.approx(float(surrogate(x=0.3, t=0.5, nu=0.1)["u"]), rel=1e-6)
+
+
+def test_a_run_directory_is_loaded_as_its_model(tmp_path):
+    surrogate = made(cl.problems.Burgers())
+    with pytest.raises(SurrogateError, match="There is no model.clpinn in .* the directory of a run that has ended"):
+        cl.load(tmp_path)
+    surrogate.save(tmp_path / "model.clpinn")
+    assert cl.load(str(tmp_path)).digest == surrogate.digest
+    made(Decay()).save(tmp_path / "model.clpinn")
+    assert isinstance(cl.load(tmp_path, problem=Decay()).problem, Decay)
 
 
 def test_a_problem_of_ones_own_is_asked_for(tmp_path):

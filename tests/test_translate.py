@@ -19,7 +19,7 @@ from clpinn.exports.translate.javascript import EXPRESSIONS, javascript
 from clpinn.exports.translate.onnx import NODES, onnx_model, printed
 from clpinn.exports.translate.program import PRIMITIVES
 from clpinn.exports.translate.tracing import program_of, trace
-from clpinn.formulation.geometry import placed
+from clpinn.formulation.geometry import box_names, placed
 from clpinn.networks.architecture import Architecture
 from clpinn.networks.make import make
 from clpinn.problems import load_problem
@@ -204,7 +204,7 @@ def test_surrogates_are_translated(problem, kind, page):
     named = dict(zip(problem.axes, (*x.T, *theta)))
     exact = surrogate(**named | placed(problem, named))
     scripted = in_page(page, program_of(surrogate), x, theta)
-    graph = in_onnx(onnx_model(surrogate), named)
+    graph = in_onnx(onnx_model(surrogate), {box_names(problem).get(name, name): named[name] for name in named})
     for name in problem.outputs:
         assert np.allclose(scripted[name], exact[name], rtol=1e-5, atol=1e-6)
         assert np.allclose(graph[name], exact[name], rtol=1e-5, atol=1e-5)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
     from clpinn.runs.run import run, train
     from clpinn.runs.session import Result
+    from clpinn.surrogate.fit import Fit
     from clpinn.surrogate.surrogate import Surrogate, load
     from clpinn.surrogate.trust import Trust
     from clpinn.training.settings import Settings
@@ -43,6 +44,7 @@ _HOMES = {
     "runs.evaluate": ("Metrics", "aggregate", "evaluate", "reference_residual"),
     "runs.run": ("run", "train"),
     "runs.session": ("Result",),
+    "surrogate.fit": ("Fit",),
     "surrogate.surrogate": ("Surrogate", "load"),
     "surrogate.trust": ("Trust",),
     "training.settings": ("Settings",),
@@ -60,6 +62,7 @@ __all__ = [
     "Data",
     "Derivatives",
     "DomainError",
+    "Fit",
     "Grid",
     "Interior",
     "Metrics",

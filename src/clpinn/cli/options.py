@@ -20,7 +20,8 @@ SURROGATE = Annotated[
 VALUES = Annotated[
     list[str] | None,
     typer.Argument(
-        help="All parameters by name: nu=0.03, or several values: nu=0.01,0.02. Coordinates are optional: t=0.5."
+        help="All parameters by name: nu=0.03, or several values: nu=0.01,0.02. Coordinates are optional: t=0.5. They "
+        "are physical; if the geometry moves (place), box_x=0.5 is one of the box."
     ),
 ]
 POINTS = Annotated[

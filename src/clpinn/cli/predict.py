@@ -9,8 +9,8 @@ from clpinn.cli.display import shown_warnings
 from clpinn.cli.options import GIVEN_PROBLEM, JSON, POINTS, SURROGATE, VALUES, load_surrogate, parse_scalars, print_json
 from clpinn.cli.tables import print_line, print_prediction
 
-FEW_VALUES = 100
-"""Fields with at most this many values are printed."""
+FEW_VALUES, LINE_VALUES = 100, 10_000
+"""Fields with at most this many values are printed; the same for fields on a line."""
 
 
 def predict(
@@ -35,12 +35,18 @@ def predict(
         theta = {name: values[name] for name in problem.parameters}
         single_theta = all(np.ndim(value) == 0 for value in theta.values())
         trust_at_theta = surrogate.trust(**theta) if trust and single_theta else None
-    prediction: dict[str, Any] = {"grid": {str(name): size for name, size in field.sizes.items()}}
+    coordinates = {str(name): array.values.tolist() for name, array in field.coords.items() if name not in theta}
+    prediction: dict[str, Any] = {
+        "theta": {name: np.asarray(value).tolist() for name, value in theta.items()},
+        "point": {name: value for name, value in coordinates.items() if not isinstance(value, list)},
+        "grid": {str(name): size for name, size in field.sizes.items()},
+    }
     prediction["outputs"] = {
         str(name): {"min": float(array.min()), "max": float(array.max()), "mean": float(array.mean())}
         for name, array in field.data_vars.items()
     }
-    if field[problem.outputs[0]].size <= FEW_VALUES:
+    if field[problem.outputs[0]].size <= (LINE_VALUES if len(field.sizes) == 1 else FEW_VALUES):
+        prediction["coordinates"] = {name: row for name, row in coordinates.items() if isinstance(row, list)}
         prediction["values"] = {str(name): array.values.tolist() for name, array in field.data_vars.items()}
     if isinstance(trust_at_theta, Trust):
         prediction["trust"] = trust_at_theta.summary()

@@ -22,8 +22,8 @@ def plot(
     as_json: JSON = False,
 ) -> None:
     """Draw one figure of a run."""
+    from clpinn.drawing.style import save
     from clpinn.report.figures import plot as draw
-    from clpinn.report.style import save
     from clpinn.runs.directory import RunDirectory
 
     directory = RunDirectory(run, load_given_problem(given_problem))

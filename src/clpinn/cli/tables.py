@@ -8,6 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+MOST_LINES = 25
+"""Lines of a table of values; of more values some are shown, evenly spread."""
+
 
 def print_line(text: str, soft_wrap: bool = False) -> None:
     Console().print(Text(text), soft_wrap=soft_wrap)
@@ -116,21 +119,54 @@ def print_heads(rows: list[dict[str, Any]], parameters: list[str], outputs: list
 
 
 def print_prediction(title: str, prediction: dict[str, Any], trust: Any) -> None:
-    """Statistics of a field per output, its values if there are few, and how far it can be trusted."""
-    table = Table(title=Text(title))
-    for header in ("output", "lowest", "mean", "highest"):
-        table.add_column(header, justify="left" if header == "output" else "right")
-    for name, statistics in prediction["outputs"].items():
-        table.add_row(Text(name), *(_number(statistics[key], ".6g") for key in ("min", "mean", "max")))
-    Console().print(table)
-    if len(prediction["grid"]) < 2:
-        for name, values in prediction.get("values", {}).items():
-            row = " ".join(_number(value, ".10g") for value in (values if isinstance(values, list) else [values]))
-            print_line(f"{name} = {row}", soft_wrap=True)
+    """The values of a field on a point or a line, if there are few; otherwise statistics per output. Then its trust."""
+    dimensions, values = len(prediction["grid"]), prediction.get("values")
+    if values is not None and dimensions == 0:
+        print_line(title, soft_wrap=True)
+        for name, value in values.items():
+            print_line(f"{name} = {_number(value, '.10g')}")
+    elif values is not None and dimensions == 1:
+        thetas = {name: value for name, value in prediction["theta"].items() if isinstance(value, list)}
+        rows = thetas | prediction["coordinates"] | values
+        table = Table(title=Text(title))
+        for name in rows:
+            table.add_column(Text(name), justify="right")
+        lines = list(zip(*rows.values(), strict=True))
+        shown = sorted({round(i * (len(lines) - 1) / (MOST_LINES - 1)) for i in range(MOST_LINES)})
+        for i in shown if len(lines) > MOST_LINES else range(len(lines)):
+            table.add_row(*(_number(value, ".10g") for value in lines[i]))
+        Console().print(table)
+        if len(lines) > MOST_LINES:
+            print_line(f"{MOST_LINES} of {len(lines)} values. For all of them use --json or --out line.csv.")
+    else:
+        table = Table(title=Text(title))
+        for header in ("output", "lowest", "mean", "highest"):
+            table.add_column(header, justify="left" if header == "output" else "right")
+        for name, statistics in prediction["outputs"].items():
+            table.add_row(Text(name), *(_number(statistics[key], ".6g") for key in ("min", "mean", "max")))
+        Console().print(table)
     if trust is not None:
         print_line(str(trust))
     if "file" in prediction:
         print_line(f"field: {prediction['file']}")
+
+
+def print_fit(title: str, summary: dict[str, Any]) -> None:
+    """Estimates with standard errors and intervals, the noise, and what to know before using them."""
+    table = Table(title=Text(title))
+    for header in ("parameter", "value", "standard error", "95 % interval"):
+        table.add_column(header, justify="left" if header == "parameter" else "right")
+    for name, value in summary["values"].items():
+        low, high = (_number(end, ".6g") for end in summary["intervals"][name])
+        error = _number(summary["standard_errors"][name], ".2g")
+        table.add_row(Text(name), _number(value, ".6g"), error, f"{low} to {high}")
+    Console().print(table)
+    for name, noise in summary["noise"].items():
+        print_line(f"noise of {name}: {_number(noise, '.3g')}, {summary['measurements'][name]} measurements")
+    for note in summary["notes"]:
+        print_line(f"note: {note}", soft_wrap=True)
+    if "plot" in summary:
+        print_line(f"picture: {summary['plot']}")
 
 
 def _number(value: float | None, form: str = ".3e") -> str:

@@ -11,13 +11,14 @@ from itertools import product
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
 from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
 from clpinn.errors import DomainError, warn_outside
 from clpinn.keys import Key, generator
+from clpinn.shown import html_table
 
 Sampler = Literal["sobol", "latin", "uniform", "chebyshev", "grid"]
 Points = Float[np.ndarray, "points axes"]
@@ -157,7 +158,10 @@ class Box:
         for name, axis in self._axes.items():
             interval = f"({axis.low:g}, {axis.high:g})"
             texts.append(f"{name}={'' if axis.scale == 'linear' else axis.scale}{interval}")
-        return f"Box({', '.join(texts)})"
+        return f"Box({', '.join(texts)})"  # files hold this text: it tells a problem from another
+
+    def _repr_html_(self) -> str:
+        return html_table("Box", {name: f"{a.low:g} to {a.high:g}, {a.scale}" for name, a in self._axes.items()})
 
     def require(self, names: Mapping[str, object] | list[str], complete: bool = False) -> None:
         """Raise an error unless every name is an axis of this box and, if `complete`, every axis is named."""
@@ -172,19 +176,19 @@ class Box:
                 f"No value for {', '.join(map(repr, missing))}. Give one for each of {', '.join(self._axes)}."
             )
 
+    def inside(self, points: Points) -> Bool[np.ndarray, "points axes"]:
+        """Whether each value is finite and on its axis. A periodic axis has no outside."""
+        inside = np.isfinite(points)
+        for column, axis in enumerate(self.axes):
+            if axis.scale != "periodic":
+                inside[:, column] &= (axis.scale != "log") | (np.asarray(points)[:, column] > 0)
+                unit = axis.to_unit(np.where(inside[:, column], np.asarray(points)[:, column], axis.low))
+                inside[:, column] &= (unit >= -OVERSHOOT) & (unit <= 1 + OVERSHOOT)
+        return inside
+
     def outside(self, points: Points) -> list[str]:
-        """Names of the axes on which a point is outside or not finite. A periodic axis has no outside."""
-        points = np.asarray(points)
-        names = []
-        for column, (name, axis) in enumerate(self._axes.items()):
-            values = points[:, column]
-            inside = np.isfinite(values) & ((axis.scale != "log") | (values > 0))
-            if axis.scale != "periodic" and inside.all():
-                unit = axis.to_unit(values)
-                inside = (unit >= -OVERSHOOT) & (unit <= 1 + OVERSHOOT)
-            if not inside.all():
-                names.append(name)
-        return names
+        """Names of the axes on which a point is outside or not finite."""
+        return [name for name, column in zip(self, self.inside(points).T, strict=True) if not column.all()]
 
     def check(self, points: Points, forbid: bool = False) -> None:
         """Warn if a point is outside the box. Raise an error if `forbid`, or if a point is not finite."""

@@ -13,6 +13,7 @@ from clpinn.formulation.calls import call_by_name
 from clpinn.formulation.domain import Box, Grid, Points, Sampler
 from clpinn.formulation.regions import At, Boundary, Interior
 from clpinn.keys import Key
+from clpinn.shown import html_table
 
 # Values on each axis of a default candidate grid, by the number of parameters: at most about 1300 thetas.
 CANDIDATES = {0: 1, 1: 100, 2: 20, 3: 8, 4: 6, 5: 4, 6: 3}
@@ -50,7 +51,9 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Measured values of outputs. The residual is output minus value.
+    """Measured values of outputs at known thetas. The residual is output minus value.
+
+    To find parameters from measurements, use `Surrogate.fit`.
 
         cl.Data("sensors", at={"x": [0.1, 0.5], "t": [0.2, 0.2], "nu": [0.03, 0.03]}, values={"u": [1.1, 0.7]})
 
@@ -149,6 +152,19 @@ class Problem:
     def axes(self) -> tuple[str, ...]:
         """Names of the coordinates, then of the parameters: derivatives can be taken along all of them."""
         return (*self.coordinates.names, *self.parameters.names)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: {', '.join(f'{name} {text}' for name, text in self._facts().items())}"
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"equation": self.equation} if self.equation else {}
+        facts |= {"outputs": ", ".join(self.outputs), "coordinates": repr(getattr(self, "coordinates", None))}
+        facts |= {"parameters": repr(self.parameters)} if len(self.parameters) else {}
+        names = [condition.name for condition in self.conditions]
+        return facts | ({"conditions": ", ".join(names)} if names else {})
 
 
 def task_prior(problem: Problem, theta: Float[np.ndarray, " parameters"]) -> float:

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from clpinn.drawing.colours import BLUE, GREEN, GREY, ORANGE, RED
+from clpinn.drawing.style import COLOURS, LINES, along_edge, canvas, label, scale, styled
 from clpinn.formulation.domain import Points
 from clpinn.formulation.references import Progress
-from clpinn.report.colours import BLUE, GREEN, GREY, ORANGE, RED
-from clpinn.report.style import COLOURS, LINES, along_edge, canvas, label, scale, styled
 from clpinn.runs.directory import RunDirectory
 
 

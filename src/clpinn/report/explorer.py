@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from clpinn.drawing.colours import BOTH_SIGNS, SIGNED, VALUES, map_bytes
 from clpinn.exports.translate.javascript import javascript, script_json
 from clpinn.exports.translate.program import Program
 from clpinn.exports.translate.tracing import program_of, trace
@@ -18,7 +19,6 @@ from clpinn.formulation.domain import Box, Grid, Points
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import kept_table, reference_at
-from clpinn.report.colours import BOTH_SIGNS, SIGNED, VALUES, map_bytes
 from clpinn.runs.directory import plain
 from clpinn.surrogate.surrogate import Surrogate
 

@@ -1,21 +1,21 @@
 """Pictures of fields: prediction, reference and error at single thetas, and streamlines."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from clpinn.drawing.colours import ERRORS, OVER_FIELDS, VALUES, value_colours
+from clpinn.drawing.fields import draw_field
+from clpinn.drawing.style import COLOURS, canvas, label, save, styled
 from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at
 from clpinn.formulation.thetas import theta_text
-from clpinn.report.colours import BLUE, ERRORS, OVER_FIELDS, VALUES, value_colours
-from clpinn.report.style import COLOURS, canvas, label, save, styled
 from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.surrogate import Surrogate
 
@@ -216,27 +216,3 @@ def _prediction(run: RunDirectory, points: Points, theta: Theta) -> dict[str, np
 
 def _reference(problem: Problem, points: Points, theta: Theta) -> dict[str, np.ndarray]:
     return dict(zip(problem.outputs, reference_at(problem, points, np.array(list(theta.values())))))
-
-
-def draw_field(
-    panel: Axes,
-    problem: Problem,
-    physical: Mapping[str, np.ndarray],
-    values: np.ndarray,
-    shape: tuple[int, ...],
-    name: str,
-    **colours: Any,
-) -> Any:
-    """Draw a field on a panel: a line (gives None), or colours (gives what a colour bar needs)."""
-    names = problem.coordinates.names
-    if len(shape) == 1:
-        panel.plot(physical[names[0]], values, color=BLUE)
-        panel.set(xlabel=label(problem, names[0]), ylabel=label(problem, name))
-        return None
-    # Time runs to the right.
-    across, up = (names[1], names[0]) if names[1] == "t" else names[:2]
-    x, y = (physical[axis].reshape(shape) for axis in (across, up))
-    panel.grid(False)
-    panel.locator_params(nbins=4)
-    panel.set(xlabel=label(problem, across), ylabel=label(problem, up))
-    return panel.pcolormesh(x, y, values.reshape(shape), shading="gouraud", rasterized=True, **colours)

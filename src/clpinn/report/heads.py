@@ -6,12 +6,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from clpinn.drawing.colours import BLUE, ERRORS, GREY
+from clpinn.drawing.fields import draw_field
+from clpinn.drawing.style import canvas, styled
 from clpinn.formulation.domain import Points
 from clpinn.formulation.references import Progress
 from clpinn.formulation.thetas import theta_text
-from clpinn.report.colours import BLUE, ERRORS, GREY
-from clpinn.report.fields import absolute_errors, draw_field
-from clpinn.report.style import canvas, styled
+from clpinn.report.fields import absolute_errors
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.evaluate import evaluate
 

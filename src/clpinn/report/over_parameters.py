@@ -7,11 +7,11 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from clpinn import protocol
+from clpinn.drawing.colours import BLUE, ERRORS, GREY, RED
+from clpinn.drawing.style import COLOURS, LINES, along_edge, canvas, label, log_or_linear, scale, styled
 from clpinn.formulation.domain import Axis, Points
 from clpinn.formulation.references import Progress
-from clpinn.report.colours import BLUE, ERRORS, GREY, RED
 from clpinn.report.fields import relative_errors
-from clpinn.report.style import COLOURS, LINES, along_edge, canvas, label, log_or_linear, scale, styled
 from clpinn.runs.directory import RunDirectory
 
 

@@ -14,11 +14,11 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from clpinn import protocol
+from clpinn.drawing.colours import darken
 from clpinn.errors import ClpinnError, TranslationError
 from clpinn.files import replacing
 from clpinn.formulation.references import Progress
 from clpinn.report.captions import caption, heading
-from clpinn.report.colours import darken
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, plot, reasons
 from clpinn.runs.directory import RunDirectory

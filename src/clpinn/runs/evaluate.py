@@ -13,16 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from clpinn.errors import ClpinnError
 from clpinn.formulation.agreement import check_reference
 from clpinn.formulation.domain import Points
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.pointwise import Network, residuals, values
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at, reference_table
-from clpinn.formulation.thetas import checked_thetas
+from clpinn.formulation.thetas import checked_thetas, theta_text
 from clpinn.formulation.validation import validate
 from clpinn.keys import Key
 from clpinn.networks.architecture import precision
+from clpinn.shown import html_table
 from clpinn.surrogate.answers import in_chunks
 from clpinn.surrogate.surrogate import Surrogate
 
@@ -51,7 +53,7 @@ class Errors:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Metrics:
     """Errors and residuals per theta. `outputs` is empty if the problem has no reference."""
 
@@ -89,6 +91,29 @@ class Metrics:
             row["res_pde"] = float(self.res_pde[i])
             rows.append(row)
         return rows
+
+    def to_dataframe(self) -> Any:
+        """The table as a pandas.DataFrame, one row per theta. Needs pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise ClpinnError("A data frame needs pandas: pip install pandas. Without it, use table().") from None
+        return pandas.DataFrame(self.table())
+
+    def __repr__(self) -> str:
+        return f"Metrics: {', '.join(f'{name} {text}' for name, text in self._facts().items())}"
+
+    def _repr_html_(self) -> str:
+        return html_table("Metrics", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        summary = self.summary()
+        facts = {"thetas": str(summary["thetas"])}
+        for name, errors in summary["outputs"].items():
+            worst_at = theta_text(errors["worst_at"], errors["worst_at"].values(), digits=4)
+            worst = f"worst {errors['rel_l2_worst']:.1e}" + (f" at {worst_at}" if worst_at else "")
+            facts[f"relative L2 error of {name}"] = f"{errors['rel_l2_macro']:.1e} ({worst})"
+        return facts | {"mean |residual|": f"{summary['res_pde_macro']:.1e}"}
 
 
 def evaluate(

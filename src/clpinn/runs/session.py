@@ -14,6 +14,7 @@ from clpinn.runs.callbacks import Observer, TrainingStep
 from clpinn.runs.directory import RunDirectory, plain
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.runs.metrics import displaced_thetas, evaluation_thetas, not_learnt_text, run_metrics
+from clpinn.shown import html_table
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.optimizers import Step
 from clpinn.training.settings import Settings
@@ -21,9 +22,9 @@ from clpinn.training.state import Hooks, State
 from clpinn.training.trainer import DONE, Trainer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """The result of a run."""
+    """The result of a run: its surrogate, the content of metrics.json, and its directory."""
 
     surrogate: Surrogate
     metrics: dict[str, Any]
@@ -36,6 +37,34 @@ class Result:
     @property
     def outcome(self) -> Outcome:
         return Outcome(self.metrics["outcome"])
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the HTML page of the run, by default report.html in its directory, and return the page's path."""
+        from clpinn.report.page import write_page  # a later room: this method only hands over
+
+        path = self.folder / "report.html" if out is None else Path(out)
+        write_page([RunDirectory(self.folder, self.surrogate.problem)], path)
+        return path
+
+    def __repr__(self) -> str:
+        return f"Result: {', '.join(f'{name} {text}' for name, text in self._facts().items())}"
+
+    def _repr_html_(self) -> str:
+        return html_table("Result", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        metrics = self.metrics
+        facts = {"problem": str(metrics["problem"]), "outcome": f"{metrics['outcome']} after {metrics['steps']} steps"}
+        for name, errors in metrics["outputs"].items():
+            macro, worst = (_figure(errors[key]) for key in ("rel_l2_macro", "rel_l2_worst"))
+            facts[f"relative L2 error of {name}"] = f"{macro} (worst {worst})"
+        if metrics.get("validation") is not None:
+            facts["validation loss"] = _figure(metrics["validation"])
+        return facts | {"mean |residual|": _figure(metrics["res_pde_macro"]), "directory": str(self.folder)}
+
+
+def _figure(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.1e}"
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from clpinn.networks.architecture import precision
 from clpinn.networks.generated import Generated
 from clpinn.networks.layers import Linear, Output
 from clpinn.networks.p2inn import P2INN
+from clpinn.shown import html_table
 
 MARGIN = 0.8
 """The estimated error of a head must be below this fraction of the base's: estimates are inexact, too."""
@@ -224,6 +225,16 @@ class Heads(eqx.Module):
             )
         kept = ~is_among(self.thetas, others.thetas)
         return jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[kept], np.asarray(b)]), self, others)
+
+    def __repr__(self) -> str:
+        return f"Heads: {len(self.thetas)} thetas, {int(np.sum(self.used))} used, adapted by {self.way}"
+
+    def _repr_html_(self) -> str:
+        rows = {
+            ", ".join(f"{value:.6g}" for value in theta): self.reason(i) for i, theta in enumerate(self.thetas[:10])
+        }
+        more = {"more": f"{len(self.thetas) - 10} thetas"} if len(self.thetas) > 10 else {}
+        return html_table(repr(self), rows | more)
 
     @property
     def used(self) -> np.ndarray:

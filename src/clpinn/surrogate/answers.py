@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from clpinn.errors import DomainError, warn_outside
 from clpinn.formulation.domain import Points
-from clpinn.formulation.geometry import box_point, box_points
+from clpinn.formulation.geometry import box_point, box_points, outside_domain
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.pointwise import named_derivatives, values
 from clpinn.formulation.problem import Problem
@@ -85,23 +85,27 @@ class Answers:
             self._warn_of_other_thetas(ends[:, count:])
             if not moved:
                 problem.coordinates.check(ends[:, :count])
+            elif not np.isfinite(ends[:, :count]).all():
+                finite = np.isfinite(ends).all(axis=0)
+                raise DomainError(f"{problem.axes[int(np.argmin(finite))]} must be finite, but a value is not.")
         columns = list(np.broadcast_arrays(*columns))
         shape, size = columns[0].shape, columns[0].size
         answers = {name: np.empty(size) for name in derivatives or problem.outputs}
-        extremes = []
+        outside = []
         for start in range(0, size, BLOCK):
             block = slice(start, start + BLOCK)
             rows = np.stack([column.flat[block] for column in columns], axis=1)
             points, thetas = rows[:, :count], rows[:, count:]
             if moved:
                 points = box_points(problem, points, thetas)
-                extremes += [points.min(axis=0), points.max(axis=0)]
+                outside.append(rows[~problem.coordinates.inside(points).all(axis=1)])
             for network, chosen in self._by_network(thetas):
                 evaluated = _evaluated(problem, network, derivatives, points[chosen], thetas[chosen])
                 for name, column in evaluated.items():
                     answers[name][block][chosen] = column
-        if extremes:
-            problem.coordinates.check(np.array(extremes))
+        outside_rows = np.concatenate([*outside, np.zeros((0, len(problem.axes)))])
+        if len(outside_rows):
+            warn_outside(outside_domain(problem, outside_rows[:, :count], outside_rows[:, count:]))
         return {name: column.reshape(shape)[()] for name, column in answers.items()}
 
     def function(self, derivatives: tuple[str, ...]) -> Callable[..., dict[str, Array]]:
@@ -112,7 +116,7 @@ class Answers:
 
         def answer(row: Array) -> dict[str, Array]:
             theta = row[count:]
-            x, _ = box_point(problem, row[:count], theta)
+            x = box_point(problem, row[:count], theta).x
             answers = _at_point(problem, derivatives, _as(base, row.dtype), x, theta)
             for head_theta, network in heads:
                 there = jnp.all(theta == jnp.asarray(head_theta, row.dtype))

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from clpinn.errors import DomainError
-from clpinn.formulation.geometry import placed
+from clpinn.errors import DomainError, warn_outside
+from clpinn.formulation.domain import Axis, Grid
+from clpinn.formulation.geometry import box_names, box_points, outside_domain, physical_extent, placed
 from clpinn.formulation.problem import Problem
 from clpinn.surrogate.answers import names_error
 
@@ -27,26 +28,37 @@ def field(
 
     `evaluate` gives the outputs at columns in the order of the problem's axes, in coordinates of the box.
     """
-    grid = _grid(problem, count, given)
-    prefix = "" if problem.place is None else "box_"
-    dims = {name: f"{prefix}{name}" if name in problem.coordinates.names else name for name in grid}
+    in_box = {box_name: name for name, box_name in box_names(problem).items()}
+    named = [name for name in given if name in problem.coordinates.names]
+    physical = problem.place is not None and bool(named)
+    if physical and any(name in in_box for name in given):
+        raise DomainError(
+            f"A field is a grid of physical coordinates ({', '.join(problem.coordinates)}) or of box coordinates "
+            f"({', '.join(in_box)}), but got {', '.join(given)}. Give one kind only."
+        )
+    rows = _given_rows(problem, given if physical else {in_box.get(name, name): given[name] for name in given}, given)
+    counts = _counts(problem, count, rows, in_box)
+    free = _physical_axes(problem, rows, counts) if physical else _box_axes(problem, counts)
+    grid = {name: rows[name] if name in rows else free[name] for name in (*problem.parameters, *problem.coordinates)}
     varied = [name for name in grid if grid[name].ndim]
     columns = _outer(grid, varied)
-    outputs = evaluate([columns[name] for name in problem.axes])
+    evaluated = _masked(problem, evaluate, columns) if physical else evaluate([columns[name] for name in problem.axes])
+
+    dims = {name: name for name in grid} | ({} if physical else box_names(problem))
     units = {name: {"units": unit} for name, unit in problem.units.items()}
     varied_dims = [dims[name] for name in varied]
     coords: dict[str, Any] = {
         dims[name]: ([dims[name]] * column.ndim, column, units.get(name, {})) for name, column in grid.items()
     }
-    if problem.place is not None:
+    if problem.place is not None and not physical:
         with jax.enable_x64(True):
-            physical = placed(problem, columns)
+            moved = placed(problem, columns)
         shape = np.broadcast_shapes(*(column.shape for column in columns.values()))
         coords |= {
             name: (varied_dims, np.broadcast_to(np.asarray(column, float), shape), units.get(name, {}))
-            for name, column in physical.items()
+            for name, column in moved.items()
         }
-    variables = {name: (varied_dims, column, units.get(name, {})) for name, column in outputs.items()}
+    variables = {name: (varied_dims, column, units.get(name, {})) for name, column in evaluated.items()}
     # Tells readers of the dataset which dimensions are coordinates of the problem; the others are parameters.
     axes = {"axes": " ".join(dims[name] for name in problem.coordinates)}
     import xarray  # here, because it takes long to import
@@ -54,30 +66,67 @@ def field(
     return xarray.Dataset(variables, coords, axes | dict(attributes))
 
 
-def _grid(
-    problem: Problem, count: int | Mapping[str, int] | None, given: Mapping[str, ArrayLike]
+def _given_rows(
+    problem: Problem, values: Mapping[str, ArrayLike], given: Mapping[str, ArrayLike]
 ) -> dict[str, np.ndarray]:
-    """The values of each axis, a row or a single value, parameters first."""
-    unknown = [name for name in given if name not in problem.axes]
-    missing = [name for name in problem.parameters if name not in given]
+    """The values that were given, as a row or a single value for each axis. `given` has the names that were used."""
+    unknown = [name for name, axis in zip(given, values, strict=True) if axis not in problem.axes]
+    missing = [name for name in problem.parameters if name not in values]
     if unknown or missing:
         raise names_error(problem.parameters.names, missing, unknown)
-    if count is None:
-        counts: Mapping[str, int] = {}
-    elif isinstance(count, Mapping):
-        counts = count
-    else:
-        counts = {name: count for name in problem.coordinates if name not in given}
-    problem.coordinates.require(counts)
-    grid = {}
-    for name in (*problem.parameters, *problem.coordinates):
-        if name in given:
-            grid[name] = _row(name, given[name])
-        elif name in counts:
-            grid[name] = problem.coordinates[name].spaced(counts[name])
-        else:
-            grid[name] = problem.evaluation.values[name]
-    return grid
+    return {axis: _row(name, values[axis]) for name, axis in zip(given, values, strict=True)}
+
+
+def _counts(
+    problem: Problem, count: int | Mapping[str, int] | None, rows: Mapping[str, np.ndarray], in_box: Mapping[str, str]
+) -> dict[str, int]:
+    """The number of values of each coordinate for which one was asked."""
+    if isinstance(count, Mapping):
+        counts = {in_box.get(name, name): number for name, number in count.items()}
+        problem.coordinates.require(counts)
+        return counts
+    return {} if count is None else {name: count for name in problem.coordinates if name not in rows}
+
+
+def _box_axes(problem: Problem, counts: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Each coordinate over its axis of the box."""
+    return {
+        name: problem.coordinates[name].spaced(counts[name]) if name in counts else problem.evaluation.values[name]
+        for name in problem.coordinates
+    }
+
+
+def _physical_axes(
+    problem: Problem, rows: Mapping[str, np.ndarray], counts: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Each physical coordinate over its extent at the given thetas."""
+    thetas = Grid(**{name: np.atleast_1d(rows[name]) for name in problem.parameters}).points
+    return {
+        name: Axis(*ends).spaced(counts.get(name, len(problem.evaluation.values[name])))
+        for name, ends in physical_extent(problem, thetas).items()
+    }
+
+
+def _masked(
+    problem: Problem,
+    evaluate: Callable[[list[np.ndarray]], dict[str, np.ndarray]],
+    columns: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """The outputs at physical columns that broadcast; NaN outside the domain."""
+    count = len(problem.coordinates)
+    spread = np.broadcast_arrays(*(columns[name] for name in problem.axes))
+    points = np.stack([column.ravel() for column in spread], axis=1)
+    physical, thetas = points[:, :count], points[:, count:]
+    if not np.isfinite(physical).all():
+        raise DomainError("The coordinates of a field must be finite, but a value is not.")
+    box = box_points(problem, physical, thetas)
+    inside = problem.coordinates.inside(box).all(axis=1)
+    if not inside.any():
+        warn_outside(outside_domain(problem, physical, thetas))
+    outputs = {name: np.full(len(points), np.nan) for name in problem.outputs}
+    for name, column in evaluate([*box[inside].T, *thetas[inside].T]).items():
+        outputs[name][inside] = column
+    return {name: column.reshape(spread[0].shape) for name, column in outputs.items()}
 
 
 def _row(name: str, given: ArrayLike) -> np.ndarray:

@@ -3,8 +3,10 @@
 surrogate(x=0.1, t=0.5, nu=0.03)                  outputs by name; scalars and arrays broadcast
 surrogate.derivative("u_xx", x=0.1, t=0.5, nu=0.03)
 surrogate.field(nu=0.03)                          an xarray.Dataset on a grid
+surrogate.plot(nu=0.03)                           a picture of that field
 surrogate.function()                              a JAX function, for gradients through the surrogate
 surrogate.trust(nu=0.03)                          residual norms there, beside those over the box
+surrogate.fit("data.csv", unknown=("nu",))        parameters from measurements, with intervals
 surrogate.adapt(nu=0.0113)                        another surrogate, with a head at that theta
 surrogate.save("burgers.clpinn")                  one file; clpinn.load reads it
 """
@@ -12,7 +14,7 @@ surrogate.save("burgers.clpinn")                  one file; clpinn.load reads it
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -24,23 +26,33 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from clpinn.errors import DomainError
+from clpinn.errors import DomainError, SurrogateError
 from clpinn.formulation.domain import Grid, Points
+from clpinn.formulation.geometry import box_names
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
 from clpinn.keys import make_key
+from clpinn.networks.architecture import precision
+from clpinn.shown import html_table
 from clpinn.surrogate import file
 from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
 from clpinn.surrogate.answers import Answers
 from clpinn.surrogate.field import field
+from clpinn.surrogate.fit import STARTS, Fit, fit
+from clpinn.surrogate.measurements import read as read_measurements
 from clpinn.surrogate.trust import ResidualNorms, Trust, norms_over
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+MODEL = "model.clpinn"
+"""The surrogate's file in the directory of a run."""
+
+
+@dataclass(frozen=True, repr=False)
 class Surrogate:
     """A network that solves a problem for every theta of its parameter box.
 
@@ -91,13 +103,19 @@ class Surrogate:
     def field(self, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike) -> "xarray.Dataset":
         """The outputs on a grid, with coordinates, parameters, units and provenance.
 
-        If the problem moves its geometry (`place`), coordinates are given in the box and the dimensions are box_x,
-        box_y, ...; the physical x, y, ... are coordinates of the dataset.
+        If the problem moves its geometry (`place`), x, y, ... are physical coordinates, as in a call. If you give one
+        of them, the grid is physical: a coordinate that you leave out runs over the extent of the domain, and outputs
+        are NaN outside the domain. If you give none, the grid is the box, mapped to the domain: its dimensions are
+        box_x, box_y, ..., and the dataset also has the physical x, y, ... of each point. Values in the box are given as
+        box_x=..., box_y=....
 
         Args:
             count: Number of values of each coordinate that is not given, or a dict of numbers by name. By default
                 coordinates run over the problem's evaluation grid.
             **given: A value or a row of values for every parameter, and for any coordinate. A row makes a dimension.
+
+        Example:
+            `surrogate.field(x=np.linspace(-1, 1, 50), t=0.5, nu=[0.03, 0.1])["u"]` has the dimensions nu and x.
         """
         return field(self.problem, self._answers.at, count, given, self.provenance())
 
@@ -108,6 +126,23 @@ class Surrogate:
     @cached_property
     def _answers(self) -> Answers:
         return Answers(self.problem, self.network, self.heads, self.tasks)
+
+    def plot(self, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike) -> "Figure":
+        """A matplotlib figure of the outputs: lines over one coordinate, colours over two.
+
+        Values are given as for `field`. If the problem has more than two coordinates and you give none, those after
+        the first two are at the middle of their axis. Several values of a parameter give panels side by side.
+
+        Example:
+            `surrogate.plot(nu=0.03).savefig("field.png")`
+        """
+        from clpinn.drawing.fields import plot_field  # here, because matplotlib takes long to import
+
+        problem, names = self.problem, box_names(self.problem)
+        if not any(name in given for name in (*names, *names.values())):
+            middle = zip(list(names.values())[2:], problem.coordinates.centre[2:].tolist(), strict=True)
+            given = given | dict(middle)
+        return plot_field(problem, self.field(count, **given))
 
     # Thetas ------------------------------------------------------------------------------------------------------
 
@@ -173,6 +208,43 @@ class Surrogate:
         heads = adapt(self.problem, self.network, np.asarray(thetas), key, progress, way, optimizer, steps, together)
         return replace(self, heads=heads if self.heads is None else self.heads.joined(heads))
 
+    # Measurements ------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        data: Any,
+        unknown: Sequence[str] | None = None,
+        noise: float | Mapping[str, float] | None = None,
+        starts: int = STARTS,
+        **known: ArrayLike,
+    ) -> Fit:
+        """The parameters that fit measurements best, with standard errors, 95 % intervals and residuals.
+
+        Nonlinear least squares through the network, in its own precision and from several starts. Heads are left out.
+
+        Args:
+            data: A dict of arrays by name, a pandas.DataFrame, an xarray.Dataset, or the path of a CSV file. It has a
+                column for each coordinate (physical ones, if the problem has `place`) and for one or more outputs. It
+                may have columns of known parameters. A value of an output that is NaN was not measured.
+            unknown: The parameters to find. By default all that have neither a column nor a known value.
+            noise: Standard deviation of a measurement, or a dict of them by output. By default it is estimated from
+                the residuals.
+            starts: Number of searches.
+            **known: Values of parameters or coordinates that hold for all measurements.
+
+        Example:
+            `surrogate.fit({"x": x, "t": 0.5, "u": u}, unknown=("nu",)).values["nu"]`
+        """
+        measurements = read_measurements(self.problem, data, unknown, known)
+        result = fit(self.problem, self._base_function, precision(self.network), measurements, noise, starts)
+        if self.problem.place is not None:
+            self(**measurements.columns, **result.values)  # warns of measurements outside the domain at that theta
+        return result
+
+    @cached_property
+    def _base_function(self) -> Callable[..., dict[str, Array]]:
+        return Answers(self.problem, self.network, None, self.tasks).function(())
+
     # Trust -------------------------------------------------------------------------------------------------------
 
     def trust(self, **theta: float) -> Trust:
@@ -224,6 +296,33 @@ class Surrogate:
         )
         return all_over, tasks
 
+    # For people --------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {text}" for name, text in self._facts().items())
+        return f"Surrogate of {type(self.problem).__name__}: {facts}"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Surrogate of {type(self.problem).__name__}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        problem, record = self.problem, self.record
+        architecture = self.network.architecture
+        facts = {
+            "outputs": ", ".join(problem.outputs),
+            "coordinates": repr(problem.coordinates),
+            "parameters": repr(problem.parameters),
+            "network": f"{architecture.kind} {architecture.depth}x{architecture.width}, {precision(self.network)}",
+        }
+        facts |= {"steps": str(record["steps"])} if "steps" in record else {}
+        facts |= {"validation loss": f"{record['validation']:.1e}"} if record.get("validation") is not None else {}
+        return facts | ({} if self.heads is None else {"heads": f"{len(self.heads.thetas)}, {self.used_heads} used"})
+
+    @property
+    def used_heads(self) -> int:
+        """The number of heads that are used."""
+        return 0 if self.heads is None else int(np.sum(self.heads.used))
+
     # Files and provenance ----------------------------------------------------------------------------------------
 
     def save(self, path: Path | str) -> None:
@@ -243,7 +342,7 @@ class Surrogate:
             "parameter_box": repr(problem.parameters),
             "source": f"clpinn {version('clpinn')}, a neural network trained on the equations",
             "weights_sha256": self.digest,
-            "heads": 0 if self.heads is None else int(np.sum(self.heads.used)),
+            "heads": self.used_heads,
             **{name: settings.get(name) for name in ("method", "optimizer", "seed")},
             **{name: record.get(name) for name in ("steps", "outcome", "validation")},
             "versions": json.dumps(record["versions"]) if "versions" in record else None,
@@ -260,9 +359,17 @@ class Surrogate:
 
 
 def load(path: Path | str, problem: Problem | None = None) -> Surrogate:
-    """A surrogate from its file.
+    """A surrogate from its file, or from the directory of a run that has ended.
 
     The file of one of clpinn's benchmarks needs nothing else. For a problem of your own, give that problem too: a file
     holds no code.
     """
-    return Surrogate(*file.read(Path(path), problem))
+    path = Path(path)
+    if path.is_dir():
+        path /= MODEL
+        if not path.is_file():
+            raise SurrogateError(
+                f"There is no {MODEL} in {path.parent}. Give a surrogate's file, or the directory of a run that has "
+                "ended."
+            )
+    return Surrogate(*file.read(path, problem))

@@ -19,6 +19,7 @@ from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
 from clpinn.formulation.thetas import theta_text
 from clpinn.keys import make_key, split
+from clpinn.shown import html_table
 from clpinn.training.batches import TaskMix, row_source
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trust:
     """Residual norms at one theta, beside those all over the box and at the trained thetas.
 
@@ -74,6 +75,21 @@ class Trust:
             "box_largest": float(np.max(self.box)),
             "trained_median": float(np.median(self.trained)) if len(self.trained) else None,
             "note": self.note,
+        }
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {text}" for name, text in self._facts().items())
+        return f"Trust: {facts}"
+
+    def _repr_html_(self) -> str:
+        return html_table("Trust", self._facts() | {"note": self.note})
+
+    def _facts(self) -> dict[str, str]:
+        theta = {"theta": theta_text(self.theta.keys(), self.theta.values())} if self.theta else {}
+        return theta | {
+            "residual norm": f"{self.norm:.1e}",
+            "smaller in": f"{self.rank:.0%} of the box",
+            "median of the box": f"{np.median(self.box):.1e}",
         }
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from clpinn.errors import ClpinnError
 from clpinn.exports.translate.program import Constant, Linear, Operation, Program
 from clpinn.exports.translate.tracing import program_of
+from clpinn.formulation.geometry import box_names
 
 if TYPE_CHECKING:
     from clpinn.surrogate.surrogate import Surrogate
@@ -22,11 +24,13 @@ def onnx_model(surrogate: "Surrogate") -> Any:
     """The surrogate as an onnx.ModelProto. Needs the extra `export`.
 
     An input of shape (rows,) for each coordinate and parameter, by name, and such an output for each output, all in
-    single precision. Heads of single thetas are left out. Where parameters move the geometry (`place`), the coordinates
-    are those of the box, and the outputs physical_x, ... are the physical coordinates. The metadata hold the problem's
-    name and boxes.
+    single precision. Heads of single thetas are left out. Where parameters move the geometry (`place`), the inputs are
+    box coordinates and are called box_x, ...; the outputs physical_x, ... are the physical coordinates. The metadata
+    hold the problem's name and boxes.
     """
-    return printed(program_of(surrogate), type(surrogate.problem).__name__, _metadata(surrogate))
+    program = program_of(surrogate)
+    program = replace(program, coordinates=tuple(box_names(surrogate.problem)[name] for name in program.coordinates))
+    return printed(program, type(surrogate.problem).__name__, _metadata(surrogate))
 
 
 def printed(program: Program, name: str, metadata: dict[str, str]) -> Any:
@@ -62,8 +66,9 @@ def _label(name: str) -> str:
 def _metadata(surrogate: "Surrogate") -> dict[str, str]:
     """Metadata: strings, boxes as JSON by axis."""
     problem = surrogate.problem
+    names = {"coordinates": box_names(problem).values(), "parameters": problem.parameters.names}
     boxes = {
-        name: json.dumps({axis: [a.low, a.high, a.scale] for axis, a in zip(box, box.axes)})
+        name: json.dumps({axis: [a.low, a.high, a.scale] for axis, a in zip(names[name], box.axes)})
         for name, box in (("coordinates", problem.coordinates), ("parameters", problem.parameters))
     }
     origin = {"clpinn": version("clpinn"), "problem": type(problem).__name__, "equation": problem.equation}

@@ -1,4 +1,4 @@
-// Colours of values. The tables come from Python (report/colours.py), so that pages and figures have the same ones.
+// Colours of values. The tables come from Python (drawing/colours.py), so that pages and figures have the same ones.
 class Colours {
   // `tables` are {values, signed, share}: base64 of 256 colours, three bytes each; and how large the smaller side is at
   // least where values lie on both sides of zero, as a share of the larger one.

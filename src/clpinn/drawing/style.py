@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Transform
 
+from clpinn.drawing.colours import BLUE, GREEN, GRID, ORANGE, PURPLE, RED, SKY
 from clpinn.errors import PlotError
 from clpinn.formulation.domain import Axis
 from clpinn.formulation.problem import Problem
-from clpinn.report.colours import BLUE, GREEN, GRID, ORANGE, PURPLE, RED, SKY
 
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY)
 LINES = ("-", "--", "-.", ":")

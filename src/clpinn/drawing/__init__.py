@@ -1,0 +1,1 @@
+"""How figures look, and pictures of single fields and fits."""
