@@ -60,7 +60,7 @@ def in_order(rows: dict[str, jax.Array]) -> np.ndarray:
 @pytest.mark.parametrize("points", (2, 63, 64, 65, 2048, 2049, 5000))
 def test_residuals_of_batches_of_any_size(mixed, points):
     """More points than one call takes, chunks that are filled in part, and terms that a batch leaves out."""
-    counts = {name: points for name in TERMS} | {"interior": 70}
+    counts = dict.fromkeys(TERMS, points) | {"interior": 70}
     batch = mixed.source.batches.uniform(jax.random.key(3), counts, mixed.source.sizes.ones(), None)
     batch.pop("sensors")
     residuals = mixed.source.rows.residuals(mixed.network, batch)

@@ -73,3 +73,13 @@ def cache_folder() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("clpinn")
+
+
+def state_folder() -> Path:
+    """The folder for what must be remembered between commands. The environment variable CLPINN_STATE overrides it."""
+    override = os.environ.get("CLPINN_STATE")
+    if override:
+        return Path(override)
+    from platformdirs import user_state_path
+
+    return user_state_path("clpinn")

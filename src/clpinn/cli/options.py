@@ -31,7 +31,7 @@ JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 
 def print_json(value: Any) -> None:
     """Print a value as JSON; numbers that are not finite become null, because JSON has no NaN."""
-    from clpinn.runs.directory import plain
+    from clpinn.runs.records import plain
 
     print(json.dumps(plain(value), indent=2, allow_nan=False))
 

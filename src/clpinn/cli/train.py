@@ -71,7 +71,8 @@ def train(
     use_devices(devices)
     from clpinn import presets
     from clpinn.problems import load_problem
-    from clpinn.runs.directory import RunDirectory, read_config
+    from clpinn.runs.directory import RunDirectory
+    from clpinn.runs.records import read_config
     from clpinn.runs.run import run
     from clpinn.runs.session import Observer
     from clpinn.training.settings import from_dict, override
@@ -139,9 +140,10 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics and nothing else.")] = False,
 ) -> None:
     """Show the errors of a run's network over the parameter grid, from its last checkpoint."""
-    from clpinn.runs.directory import RunDirectory, plain
+    from clpinn.runs.directory import RunDirectory
     from clpinn.runs.evaluate import evaluate as evaluate_network
     from clpinn.runs.metrics import evaluation_thetas
+    from clpinn.runs.records import plain
 
     directory = RunDirectory(run, load_given_problem(given_problem))
     problem, settings = directory.problem, directory.settings

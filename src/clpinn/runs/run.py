@@ -115,7 +115,7 @@ def _run(
         signals = nullcontext(stop_requested) if stop_requested is not None else _stop_signals()
         with directory.locked(), signals as stop_requested:
             if stored is not None:  # the bounds may be new
-                directory.write_settings(settings)
+                directory.write_settings(settings, name)
             else:
                 directory.write_config(problem, settings, name)
             session = Session(trainer, directory, observer, checkpoint_seconds, stop_requested)
@@ -123,7 +123,6 @@ def _run(
                 return session.train(state, resume)
 
             def run_task(settings: Settings, task: RunDirectory, start: Any) -> Result:
-                name = directory.config["problem"]
                 return _run(
                     problem, settings, task, task.started, name, checkpoint_seconds, observer, start, stop_requested
                 )

@@ -10,9 +10,10 @@ import numpy as np
 
 from clpinn.errors import Outcome
 from clpinn.formulation.references import Progress
-from clpinn.runs.directory import RunDirectory, plain
+from clpinn.runs.directory import RunDirectory
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.runs.metrics import displaced_thetas, evaluation_thetas, run_metrics
+from clpinn.runs.records import plain
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.optimizers import Step
 from clpinn.training.settings import Settings
