@@ -150,7 +150,7 @@ def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
     monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)
     calls = []
 
-    def run(problem, settings, folder, resume, *_):
+    def run(problem, settings, folder, resume, *_, **__):
         calls.append((problem.hard, settings.optimizer, settings.steps, str(folder), resume))
         raise cl.ClpinnError("far enough")
 

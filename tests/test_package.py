@@ -28,6 +28,7 @@ FLOW: dict[str, list[str]] = {
         "identity",
         "thetas",
         "geometry",
+        "fingerprint",
         "pointwise",
         "validation",
         "references",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from clpinn.cli.display import Display
-from clpinn.cli.options import GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
+from clpinn.cli.options import CHANGED_PROBLEM, GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
 from clpinn.cli.tables import print_heads
 from clpinn.errors import ClpinnError
 
@@ -36,6 +36,7 @@ def adapt(
     seed: Annotated[int, typer.Option(help="Random seed for the heads' initial weights and all points.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the surrogate.", show_default="RUN/adapted.clpinn")] = None,
     given_problem: GIVEN_PROBLEM = None,
+    changed_problem: CHANGED_PROBLEM = False,
     as_json: JSON = False,
 ) -> None:
     """Improve a run's surrogate at single thetas: a small head per theta, used only where it is better.
@@ -46,7 +47,7 @@ def adapt(
     from clpinn.runs.directory import RunDirectory
     from clpinn.runs.evaluate import evaluate
 
-    directory = RunDirectory(run, load_given_problem(given_problem))
+    directory = RunDirectory(run, load_given_problem(given_problem), changed_problem)
     surrogate = directory.surrogate
     problem = surrogate.problem
     if unseen == bool(theta):

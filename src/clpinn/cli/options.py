@@ -13,6 +13,10 @@ GIVEN_PROBLEM = Annotated[
         "--problem", help="The problem of the run, my_pde.py:Heat. Needed if the run was started from Python or moved."
     ),
 ]
+CHANGED_PROBLEM = Annotated[
+    bool,
+    typer.Option("--changed-problem", help="Accept that the problem differs from the one that the run was trained on."),
+]
 RUN = Annotated[Path, typer.Argument(help="The directory of a run that has ended.")]
 SURROGATE = Annotated[
     Path, typer.Argument(help="The directory of a run that has ended, or a surrogate's file (.clpinn) in one.")
@@ -43,16 +47,16 @@ def load_given_problem(name: str | None) -> Any:
     return None if name is None else load_problem(name)
 
 
-def load_surrogate(path: Path, given_problem: str | None) -> Any:
+def load_surrogate(path: Path, given_problem: str | None, changed_problem: bool) -> Any:
     """The surrogate of a run, or of a file in a run directory (adapted.clpinn)."""
     from clpinn.runs.directory import RunDirectory
     from clpinn.surrogate.surrogate import load
 
     problem = load_given_problem(given_problem)
     if not path.is_file():
-        return RunDirectory(path, problem).surrogate
-    directory = RunDirectory(path.parent, problem)
-    return load(path, directory.problem if problem is not None or directory.started else None)
+        return RunDirectory(path, problem, changed_problem).surrogate
+    directory = RunDirectory(path.parent, problem, changed_problem)
+    return load(path, directory.problem if problem is not None or directory.started else None, changed_problem)
 
 
 def parse_scalars(words: list[str]) -> dict[str, Any]:

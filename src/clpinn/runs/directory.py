@@ -31,6 +31,7 @@ import numpy as np
 
 from clpinn.errors import ClpinnError, RunError
 from clpinn.files import write_text
+from clpinn.formulation.fingerprint import check_unchanged, fingerprint
 from clpinn.formulation.problem import Problem, describe
 from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.runs.records import (
@@ -79,6 +80,8 @@ class RunDirectory:
     folder: Path
     given_problem: Problem | None = None
     """The run's problem, where it cannot be found from config.json."""
+    changed_problem: bool = False
+    """Whether the problem may differ from the one that the run was trained on."""
 
     # Reading -----------------------------------------------------------------------------------------------------
 
@@ -132,8 +135,12 @@ class RunDirectory:
     @cached_property
     def problem(self) -> Problem:
         """The problem that was given, a benchmark, or the one in the file that this user's own training recorded."""
-        if self.given_problem is not None:
-            return self.given_problem
+        problem = self._stated_problem() if self.given_problem is None else self.given_problem
+        if self.started and not self.changed_problem:
+            check_unchanged(problem, self.config["fingerprint"], f"the run in {self.folder}")
+        return problem
+
+    def _stated_problem(self) -> Problem:
         name, description = self.config["problem"], self.config["description"]
         if name is not None:
             own = name if name in BENCHMARKS else recorded_problem(self.folder, self.config.get("token"))
@@ -170,7 +177,7 @@ class RunDirectory:
         problem = self.problem
         if not self._path(MODEL).exists():
             raise self._not_ended()
-        return load(self._path(MODEL), problem)
+        return load(self._path(MODEL), problem, self.changed_problem)
 
     @property
     def adapted_file(self) -> Path:
@@ -180,7 +187,8 @@ class RunDirectory:
     @cached_property
     def adapted(self) -> Surrogate | None:
         """The surrogate with heads, if `clpinn adapt` has written one."""
-        return load(self.adapted_file, self.problem) if self.adapted_file.is_file() else None
+        exists = self.adapted_file.is_file()
+        return load(self.adapted_file, self.problem, self.changed_problem) if exists else None
 
     @property
     def network(self) -> Any:
@@ -222,7 +230,7 @@ class RunDirectory:
 
     def task(self, index: int) -> "RunDirectory":
         """The directory of one task of a Meta-PINN."""
-        return RunDirectory(self._path(TASKS) / f"{index:03d}", self.given_problem)
+        return RunDirectory(self._path(TASKS) / f"{index:03d}", self.given_problem, self.changed_problem)
 
     # Writing -----------------------------------------------------------------------------------------------------
 
@@ -249,17 +257,19 @@ class RunDirectory:
                 "token": token,
                 "started_in": str(Path.cwd()),
                 "description": describe(problem),
+                "fingerprint": fingerprint(problem),
                 "settings": to_dict(settings),
                 "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
                 "devices": [str(device) for device in jax.devices()],
             }
         )
 
-    def write_settings(self, settings: Settings, name: str | None) -> None:
-        """Put other settings into config.json. `name` is the problem's name at the command line, if it was given."""
+    def write_resumed(self, problem: Problem, settings: Settings, name: str | None) -> None:
+        """Record that a run goes on: the bounds may be new, and the problem if the user accepts that it changed."""
         token = self.config.get("token") or secrets.token_hex(16)
         record_problem(self.folder, name, token)
-        self._write_config(self.config | {"settings": to_dict(settings), "token": token})
+        now = {"description": describe(problem), "fingerprint": fingerprint(problem)}
+        self._write_config(self.config | now | {"settings": to_dict(settings), "token": token})
 
     def _write_config(self, config: dict[str, Any]) -> None:
         self.__dict__["config"] = config
@@ -328,9 +338,9 @@ class RunDirectory:
         return RunError(f"The run in {self.folder} has not ended yet. Let it end, or resume it: --resume.")
 
 
-def load_network(folder: Path | str, problem: Problem | None = None) -> Any:
-    """The network of a run, ended or not, as its last checkpoint has it."""
-    return RunDirectory(Path(folder), problem).network
+def load_network(folder: Path | str, problem: Problem | None = None, changed_problem: bool = False) -> Any:
+    """The network of a run, ended or not, as its last checkpoint has it. `changed_problem` is as in `clpinn.load`."""
+    return RunDirectory(Path(folder), problem, changed_problem).network
 
 
 def _on_device_like(array_before: Any, array: np.ndarray) -> Any:

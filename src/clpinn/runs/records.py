@@ -39,6 +39,11 @@ def text_or_none(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
+def hashes_or_none(value: Any) -> bool:
+    """The fingerprint of a problem, or None."""
+    return value is None or (isinstance(value, dict) and all(isinstance(part, str) for part in value.values()))
+
+
 def numbers_or_none(value: Any) -> bool:
     return value is None or misfit(value, [number]) is None
 
@@ -138,7 +143,7 @@ def read_config(path: Path, form: Any = None) -> dict[str, Any]:
     file = path if path.is_file() else path / CONFIG
     if not file.is_file():
         raise RunError(f"{path} is not a run: it has no {CONFIG}. Give the directory of a run.")
-    return read_json(file, form or {"settings": dict}, {"versions": {}, "devices": []})
+    return read_json(file, form or {"settings": dict}, {"fingerprint": None, "versions": {}, "devices": []})
 
 
 def read_log(file: Path, form: Any) -> list[dict[str, Any]]:

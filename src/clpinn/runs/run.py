@@ -66,6 +66,7 @@ def run(
     checkpoint_seconds: float = 30.0,
     observer: Observer | None = None,
     start: Any = None,
+    changed_problem: bool = False,
 ) -> Result:
     """Train a problem with these settings in the directory `out`, which must be empty or new unless `resume`.
 
@@ -73,9 +74,10 @@ def run(
 
     With `resume`, a run goes on from its last checkpoint with the settings it was started with. Only `steps`,
     `seconds` and `until` may be given anew; they replace all bounds that it had. A run without a checkpoint starts.
-    A finished run is left as it is, except under natural if `steps` or `seconds` are given.
+    A finished run is left as it is, except under natural if `steps` or `seconds` are given. A problem that computes
+    something else than the one the run was started with is an error, unless `changed_problem`.
     """
-    directory = RunDirectory(Path(out), problem)
+    directory = RunDirectory(Path(out), problem, changed_problem)
     with kept_programs():
         return _run(problem, settings, directory, resume, name, checkpoint_seconds, observer or Observer(), start)
 
@@ -97,6 +99,7 @@ def _run(
     stored = directory.settings_to_resume(resume)
     if stored is not None:
         _check_same_problem(directory, problem, name)
+        _warn_of_other_devices(directory, observer)
         settings = _with_new_bounds(stored, settings)
         if directory.ended and not _goes_on(Outcome(directory.metrics["outcome"]), settings):
             outcome = directory.metrics["outcome"]
@@ -114,8 +117,8 @@ def _run(
         state = trainer.init(start, compile=True)  # settings that make no sense fail here, before anything is written
         signals = nullcontext(stop_requested) if stop_requested is not None else _stop_signals()
         with directory.locked(), signals as stop_requested:
-            if stored is not None:  # the bounds may be new
-                directory.write_settings(settings, name)
+            if stored is not None:
+                directory.write_resumed(problem, settings, name)
             else:
                 directory.write_config(problem, settings, name)
             session = Session(trainer, directory, observer, checkpoint_seconds, stop_requested)
@@ -131,11 +134,25 @@ def _run(
 
 
 def _check_same_problem(directory: RunDirectory, problem: Problem, name: str | None) -> None:
-    if directory.config["description"] != json.loads(json.dumps(describe(problem))):
+    if directory.changed_problem:
+        return
+    stated, given = directory.config["description"], json.loads(json.dumps(describe(problem)))
+    if stated["class"] == given["class"]:
+        directory.problem  # noqa: B018  raises an error that says what differs
+    if stated != given:
         raise RunError(
             f"The run in {directory.folder} is of another problem: {directory.problem_label}, not "
             f"{name or type(problem).__name__}. Nothing was changed. Resume it with its own problem, or choose another "
             "directory."
+        )
+
+
+def _warn_of_other_devices(directory: RunDirectory, observer: Observer) -> None:
+    before, now = len(directory.config["devices"]), len(jax.devices())
+    if before and before != now:
+        observer.message(
+            f"warning: the run was started on {before} devices and goes on with {now}. Its result will not be bit for "
+            f"bit that of an uninterrupted run. For that, use --devices {before}."
         )
 
 

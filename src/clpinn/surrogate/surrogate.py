@@ -259,10 +259,11 @@ class Surrogate:
         return digest.hexdigest()
 
 
-def load(path: Path | str, problem: Problem | None = None) -> Surrogate:
+def load(path: Path | str, problem: Problem | None = None, changed_problem: bool = False) -> Surrogate:
     """A surrogate from its file.
 
     The file of one of clpinn's benchmarks needs nothing else. For a problem of your own, give that problem too: a file
-    holds no code.
+    holds no code. If the problem computes something else than the one that was trained, that is an error.
+    `changed_problem=True` accepts the change.
     """
-    return Surrogate(*file.read(Path(path), problem))
+    return Surrogate(*file.read(Path(path), problem, changed_problem))
