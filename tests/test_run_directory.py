@@ -45,7 +45,7 @@ def test_a_full_disk_is_one_clear_message(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(checkpoint, "write_checked", full)
     with pytest.raises(cl.ClpinnError, match="checkpoint"):
         run(Decay(), dataclasses.replace(settings_for(), steps=20), tmp_path, resume=True, checkpoint_seconds=0)
     assert sorted((tmp_path / "checkpoint").iterdir()) == kept

@@ -30,7 +30,7 @@ import jax
 import numpy as np
 
 from clpinn.errors import ClpinnError, RunError
-from clpinn.files import write_text
+from clpinn.files import is_temporary, sync, write_text
 from clpinn.formulation.fingerprint import check_unchanged, fingerprint
 from clpinn.formulation.problem import Problem, describe
 from clpinn.problems import BENCHMARKS, load_problem
@@ -40,6 +40,7 @@ from clpinn.runs.records import (
     EVENT_FORM,
     HISTORY_FORM,
     METRICS_FORM,
+    count,
     plain,
     read_config,
     read_json,
@@ -96,8 +97,10 @@ class RunDirectory:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing in the directory, or no directory."""
-        return not self.folder.exists() or not any(self.folder.iterdir())
+        """Whether a run can start: there is no directory, or only what a start leaves that ended before config.json."""
+        if not self.folder.exists():
+            return True
+        return all(path.name == LOCK or is_temporary(path) for path in self.folder.iterdir())
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -289,18 +292,15 @@ class RunDirectory:
             path = self._path(name)
             if not path.exists():
                 continue
-            kept = []
-            for line in path.read_text().splitlines():
-                try:
-                    if json.loads(line)["step"] <= step:
-                        kept.append(line + "\n")
-                except (json.JSONDecodeError, KeyError):
-                    break
+            kept = [json.dumps(row) + "\n" for row in read_log(path, {"step": count}) if row["step"] <= step]
             write_text(path, "".join(kept))
         self.__dict__.pop("history", None)
         self.__dict__.pop("events", None)
 
     def save_checkpoint(self, state: State, elapsed: float, seconds: dict[str, float]) -> None:
+        for log in (self._path(HISTORY), self._path(EVENTS)):
+            if log.exists():
+                sync(log)  # a checkpoint must not outlast the rows before it
         description = state.counters() | {"elapsed": elapsed, "seconds": seconds}
         checkpoint.save(self._path(CHECKPOINT), state.step, state.tree(), description)
 
