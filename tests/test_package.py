@@ -67,7 +67,7 @@ FLOW: dict[str, list[str]] = {
     "surrogate": ["adaptations", "adapt", "answers", "field", "trust", "file", "surrogate"],
     "exports": ["translate", "fields", "programs", "export"],
     "presets": [],
-    "runs": ["evaluate", "records", "register", "directory", "metrics", "session", "metapinn", "run"],
+    "runs": ["evaluate", "records", "register", "directory", "removal", "metrics", "session", "metapinn", "run"],
     "report": ["style", "fields", "heads", "over_parameters", "along_run", "figures", "explorer", "page"],
     "cli": ["display", "options", "tables", "problems", "train", "adapt", "predict", "report", "app"],
     "__main__": [],

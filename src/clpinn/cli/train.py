@@ -70,6 +70,9 @@ def train(
             "--resume", help="Go on from the last checkpoint in the run directory. Only the bounds may be new."
         ),
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove the run that is in the run directory, then start.")
+    ] = False,
     changed_problem: CHANGED_PROBLEM = False,
     checkpoint_seconds: Annotated[float, typer.Option(help="Wall time between checkpoints.")] = 30.0,
     devices: Annotated[int | None, typer.Option(help="CPU devices to use.", show_default="one per core")] = None,
@@ -125,7 +128,15 @@ def train(
             display.progress, display.event, display.message, display.evaluation, display.compiling, display.begin
         )
         result = run(
-            loaded, settings, folder, resume, problem, checkpoint_seconds, observer, changed_problem=changed_problem
+            loaded,
+            settings,
+            folder,
+            resume,
+            problem,
+            checkpoint_seconds,
+            observer,
+            changed_problem=changed_problem,
+            force=force,
         )
     if as_json:
         print_json(result.metrics)

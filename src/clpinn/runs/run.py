@@ -21,6 +21,7 @@ from clpinn.presets import natural
 from clpinn.programs import kept_programs
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.metapinn import train_metapinn
+from clpinn.runs.removal import remove_run
 from clpinn.runs.session import Observer, Result, Session, may_reopen
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.settings import Settings, from_dict, to_dict
@@ -67,6 +68,7 @@ def run(
     observer: Observer | None = None,
     start: Any = None,
     changed_problem: bool = False,
+    force: bool = False,
 ) -> Result:
     """Train a problem with these settings in the directory `out`, which must be empty or new unless `resume`.
 
@@ -76,10 +78,16 @@ def run(
     `seconds` and `until` may be given anew; they replace all bounds that it had. A run without a checkpoint starts.
     A finished run is left as it is, except under natural if `steps` or `seconds` are given. A problem that computes
     something else than the one the run was started with is an error, unless `changed_problem`.
+
+    With `force`, a run that is in the directory is removed first. Only the files of a run are removed.
     """
+    if force and resume:
+        raise RunError("A run is either removed (--force) or resumed (--resume). Choose one of them.")
     directory = RunDirectory(Path(out), problem, changed_problem)
     with kept_programs():
-        return _run(problem, settings, directory, resume, name, checkpoint_seconds, observer or Observer(), start)
+        return _run(
+            problem, settings, directory, resume, name, checkpoint_seconds, observer or Observer(), start, force=force
+        )
 
 
 def _run(
@@ -92,6 +100,7 @@ def _run(
     observer: Observer,
     start: Any,
     stop_requested: Callable[[], bool] | None = None,
+    force: bool = False,
 ) -> Result:
     """As `run`. `stop_requested` is given if the caller listens to signals already."""
     validate(problem)
@@ -105,10 +114,15 @@ def _run(
             outcome = directory.metrics["outcome"]
             observer.message(f"The run in {directory.folder} has ended ({outcome}). Nothing is left to do.")
             return Result(directory.surrogate, directory.metrics, directory.folder)
-    elif not directory.is_empty:
+    elif not directory.is_empty and not (force and directory.started):
+        if force:
+            raise RunError(
+                f"The directory {directory.folder} is not a run: it has no config.json. --force removes runs only. "
+                "Choose another directory with --out."
+            )
         raise RunError(
-            f"The directory {directory.folder} is not empty. Choose another with --out, or go on with what is there: "
-            "--resume."
+            f"The directory {directory.folder} is not empty. Choose another with --out, go on with the run there "
+            "(--resume), or remove it (--force)."
         )
     _check_reference(problem)
     with jax.enable_x64(settings.precision == "double"):
@@ -117,6 +131,8 @@ def _run(
         state = trainer.init(start, compile=True)  # settings that make no sense fail here, before anything is written
         signals = nullcontext(stop_requested) if stop_requested is not None else _stop_signals()
         with directory.locked(), signals as stop_requested:
+            if force and directory.started:
+                observer.message(f"--force removed from {directory.folder}: {', '.join(remove_run(directory))}")
             if stored is not None:
                 directory.write_resumed(problem, settings, name)
             else:

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from clpinn.errors import CheckpointError
-from clpinn.files import DIGEST_SIZE, write_checked
+from clpinn.files import DIGEST_SIZE, is_temporary, write_checked
 
 MAGIC = b"clpinn\r\n"  # the line end shows a transfer in text mode, as in PNG
 FORMAT = 1
@@ -107,6 +107,12 @@ def load(folder: Path | str, like: Any) -> Loaded | None:
             "or remove them.\n" + "\n".join(damaged)
         )
     return None
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files that `save` makes in a folder: checkpoints, and temporary files of writers that died."""
+    temporary = [path for path in folder.iterdir() if is_temporary(path)] if folder.is_dir() else []
+    return [*_files(folder).values(), *temporary]
 
 
 def _files(folder: Path) -> dict[int, Path]:
