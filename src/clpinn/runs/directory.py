@@ -19,17 +19,18 @@ import platform
 import reprlib
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from clpinn.errors import ClpinnError, RunError
+from clpinn.errors import CheckpointError, ClpinnError, RunError
 from clpinn.files import is_temporary, sync, write_text
 from clpinn.formulation.fingerprint import check_unchanged, fingerprint
 from clpinn.formulation.problem import Problem, describe
@@ -41,6 +42,10 @@ from clpinn.runs.records import (
     HISTORY_FORM,
     METRICS_FORM,
     count,
+    event_thetas,
+    figures_by_name,
+    misfit,
+    number,
     plain,
     read_config,
     read_json,
@@ -127,8 +132,12 @@ class RunDirectory:
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
-        """Events that moved a task, or could have."""
-        return [event for event in read_log(self._path(EVENTS), EVENT_FORM) if event["newcomer"] is not None]
+        """Events that moved a task, or could have. They are read as far as their thetas are those of the problem."""
+        rows = read_log(self._path(EVENTS), EVENT_FORM)
+        with suppress(ClpinnError):
+            parameters = len(self.problem.parameters)
+            rows = list(takewhile(lambda row: all(len(theta) == parameters for theta in event_thetas(row)), rows))
+        return [event for event in rows if event["newcomer"] is not None]
 
     @cached_property
     def errors(self) -> dict[str, np.ndarray]:
@@ -206,6 +215,9 @@ class RunDirectory:
                 raise RunError(
                     f"The run in {self.folder} has no checkpoint yet. Train it first, or wait for the first one."
                 )
+            wrong = start.misfit(loaded.tree, start.counters())
+            if wrong:
+                raise _tampered(self._path(CHECKPOINT), wrong)
             return jax.tree.map(jax.numpy.asarray, loaded.tree["network"])
 
     @property
@@ -309,6 +321,10 @@ class RunDirectory:
         loaded = checkpoint.load(self._path(CHECKPOINT), start.tree())
         if loaded is None:
             return None
+        clock = {"elapsed": number, "seconds": figures_by_name}
+        wrong = start.misfit(loaded.tree, loaded.description) or misfit(loaded.description, clock)
+        if wrong:
+            raise _tampered(self._path(CHECKPOINT), wrong)
         counters = {name: loaded.description[name] for name in start.counters()}
         state = replace(start, **jax.tree.map(_on_device_like, start.tree(), loaded.tree), **counters)
         return Restored(state, loaded.description["elapsed"], loaded.description["seconds"], loaded.damaged)
@@ -341,6 +357,13 @@ class RunDirectory:
 def load_network(folder: Path | str, problem: Problem | None = None, changed_problem: bool = False) -> Any:
     """The network of a run, ended or not, as its last checkpoint has it. `changed_problem` is as in `clpinn.load`."""
     return RunDirectory(Path(folder), problem, changed_problem).network
+
+
+def _tampered(folder: Path, wrong: str) -> CheckpointError:
+    return CheckpointError(
+        f"The newest checkpoint in {folder} makes no sense ({wrong}), although its checksum is right. Remove it to go "
+        "on from the one before, or train again."
+    )
 
 
 def _on_device_like(array_before: Any, array: np.ndarray) -> Any:

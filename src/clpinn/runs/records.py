@@ -31,6 +31,11 @@ def count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
+def whole(value: Any) -> bool:
+    """A whole number that fits into 64 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
 def number_or_none(value: Any) -> bool:
     return value is None or number(value)
 
@@ -70,6 +75,7 @@ DESCRIPTION = {"class": str, "options": dict, "coordinates": str, "parameters": 
 CONFIG_FORM = {
     "problem": text_or_none,
     "description": DESCRIPTION,
+    "fingerprint": hashes_or_none,
     "settings": dict,
     "versions": dict,
     "devices": [str],
@@ -78,7 +84,7 @@ METRICS_FORM = {
     "problem": str,
     "method": str,
     "optimizer": str,
-    "seed": count,
+    "seed": whole,
     "outcome": outcome,
     "steps": count,
     "wall_seconds": number,
@@ -104,6 +110,11 @@ EVENT_FORM = {
     "replay": [[number]],
     **dict.fromkeys(MOVES, numbers_or_none),
 }
+
+
+def event_thetas(event: dict[str, Any]) -> list[list[float]]:
+    """All thetas that an event names."""
+    return [*event["active"], *event["replay"], *(event[name] for name in MOVES if event[name] is not None)]
 
 
 def misfit(value: Any, form: Any, place: str = "") -> str | None:

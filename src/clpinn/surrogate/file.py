@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from clpinn.errors import CheckpointError, ProblemError, SurrogateError
 from clpinn.formulation.fingerprint import check_unchanged, fingerprint
@@ -83,6 +84,7 @@ def read(path: Path, problem: Problem | None = None, changed_problem: bool = Fal
         if shapes != expected:
             raise ValueError("arrays of other shapes than the network's")
         record = dict(header["record"])
+        _check_record(record, problem)
     except ProblemError:  # a changed problem
         raise
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -101,6 +103,16 @@ def _require_same(
         raise SurrogateError(
             f"{path} is of another problem than the one given: {description}, not {describe(problem)}."
         )
+
+
+def _check_record(record: Mapping[str, Any], problem: Problem) -> None:
+    """Raise a ValueError or TypeError unless the thetas and settings of a training record can be used."""
+    for name in ("tasks", "displaced"):
+        thetas = record.get(name, [])
+        np.asarray(thetas, float).reshape(len(thetas), len(problem.parameters))
+    for name in ("settings", "versions"):
+        if not isinstance(record.get(name, {}), Mapping):
+            raise TypeError(f"{name} is {record[name]!r:.50}")
 
 
 def _benchmark(path: Path, name: str | None, description: Mapping[str, Any]) -> Problem:

@@ -189,7 +189,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         arrays = {}
         for leaf in header["leaves"]:
             dtype, shape = jnp.dtype(leaf["dtype"]), tuple(leaf["shape"])
-            if not _storable(dtype) or min(shape, default=0) < 0:
+            if not isinstance(leaf["path"], str) or not _storable(dtype) or min(shape, default=0) < 0:
                 raise ValueError(f"an array of dtype {dtype} and shape {shape}")
             start, end = end, end + dtype.itemsize * math.prod(shape)
             flat = np.frombuffer(body[start:end], dtype.newbyteorder("<")).astype(dtype)
