@@ -19,7 +19,7 @@ def adapt(
     unseen: Annotated[
         bool, typer.Option("--unseen", help="Adapt to all candidate thetas that were not trained.")
     ] = False,
-    most: Annotated[int | None, typer.Option(help="With --unseen: at most this many, drawn at random.")] = None,
+    most: Annotated[int | None, typer.Option(help="With --unseen: at most this many, drawn at random.", min=1)] = None,
     way: Annotated[
         str,
         typer.Option(
@@ -30,9 +30,10 @@ def adapt(
         str, typer.Option(help="lm: Levenberg-Marquardt. adam: Adam with steps as in the paper.")
     ] = "lm",
     steps: Annotated[
-        int | None, typer.Option(help="Optimiser steps per fit.", show_default="at most 20 for lm, 500 for adam")
+        int | None,
+        typer.Option(help="Optimiser steps per fit.", show_default="at most 20 for lm, 500 for adam", min=1, max=10**6),
     ] = None,
-    together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer if memory is short.")] = 8,
+    together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer if memory is short.", min=1)] = 8,
     seed: Annotated[int, typer.Option(help="Random seed for the heads' initial weights and all points.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the surrogate.", show_default="RUN/adapted.clpinn")] = None,
     given_problem: GIVEN_PROBLEM = None,

@@ -28,7 +28,8 @@ VALUES = Annotated[
     ),
 ]
 POINTS = Annotated[
-    int | None, typer.Option(help="Number of values on each coordinate.", show_default="those of the evaluation grid")
+    int | None,
+    typer.Option(help="Number of values on each coordinate.", show_default="those of the evaluation grid", min=1),
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 

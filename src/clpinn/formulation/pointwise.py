@@ -140,6 +140,11 @@ def _equation(problem: Problem, term: _Term, x: Array, theta: Array) -> tuple[di
         return call_by_name(term.residual, term.label, point, d)
 
     names = requested(lambda d: call(d, dict.fromkeys(problem.axes, zero)), lambda text: _parse(problem, text))
+    if not names:
+        raise ProblemError(
+            f"{term.label} does not use d, so it says nothing about the solution. Write it with d.{problem.outputs[0]} "
+            f"and its derivatives, such as d.{problem.outputs[0]}_{problem.axes[0]}."
+        )
     given = dict(zip(problem.axes, (*x, *theta), strict=True))
     point = given | placed(problem, given)
 

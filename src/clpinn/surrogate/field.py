@@ -1,5 +1,6 @@
 """A field: the outputs on a grid as an xarray.Dataset."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from clpinn.errors import DomainError
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem
+from clpinn.machine import free_memory
 from clpinn.surrogate.answers import names_error
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ def _grid(
     else:
         counts = {name: count for name in problem.coordinates if name not in given}
     problem.coordinates.require(counts)
+    _require_memory(problem, counts, given)
     grid = {}
     for name in (*problem.parameters, *problem.coordinates):
         if name in given:
@@ -78,6 +81,20 @@ def _grid(
         else:
             grid[name] = problem.evaluation.values[name]
     return grid
+
+
+def _require_memory(problem: Problem, counts: Mapping[str, int], given: Mapping[str, ArrayLike]) -> None:
+    """Raise an error if the field does not fit into the memory that is free."""
+    sizes = [
+        counts.get(name, len(problem.evaluation.values[name])) for name in problem.coordinates if name not in given
+    ]
+    sizes += [np.size(row) for row in given.values()]
+    needed = 8 * math.prod(sizes) * (len(problem.outputs) + len(problem.axes))
+    if needed > free_memory():
+        raise DomainError(
+            f"A field of {math.prod(sizes):.1e} points needs about {needed / 1e9:.3g} GB of memory, but "
+            f"{free_memory() / 1e9:.1f} GB are free. Ask for fewer points, or give some coordinates: x=0.5."
+        )
 
 
 def _row(name: str, given: ArrayLike) -> np.ndarray:

@@ -251,3 +251,5 @@ def _require_settings(settings: Settings) -> None:
             "Decay and freezing (acr2-full) belong to Adam and L-BFGS, and natural has neither. Use "
             "optimizer=adam-lbfgs, or acr2."
         )
+    if settings.weights.kind == "dynamic" and settings.tasks.selector == "free":
+        raise SettingsError("weights.kind=dynamic weighs tasks, and tasks.selector=free has none. Use equal weights.")
