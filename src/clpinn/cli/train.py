@@ -12,6 +12,8 @@ from clpinn.cli.options import CHANGED_PROBLEM, GIVEN_PROBLEM, PROBLEM, load_giv
 from clpinn.cli.tables import print_metrics
 from clpinn.errors import ClpinnError
 
+MOST_DEVICES = 1024
+
 
 def train(
     problem: PROBLEM,
@@ -229,6 +231,6 @@ def use_devices(count: int | None) -> None:
 
     from clpinn.machine import cores
 
-    if count is not None and count < 1:
-        raise ClpinnError(f"--devices needs at least 1, but got {count}.")
+    if count is not None and not 1 <= count <= MOST_DEVICES:
+        raise ClpinnError(f"--devices needs a number from 1 to {MOST_DEVICES}, but got {count}.")
     jax.config.update("jax_num_cpu_devices", count or cores())

@@ -140,17 +140,19 @@ def _equation(problem: Problem, term: _Term, x: Array, theta: Array) -> tuple[di
         return call_by_name(term.residual, term.label, point, d)
 
     names = requested(lambda d: call(d, dict.fromkeys(problem.axes, zero)), lambda text: _parse(problem, text))
-    if not names:
-        raise ProblemError(
-            f"{term.label} does not use d, so it says nothing about the solution. Write it with d.{problem.outputs[0]} "
-            f"and its derivatives, such as d.{problem.outputs[0]}_{problem.axes[0]}."
-        )
     given = dict(zip(problem.axes, (*x, *theta), strict=True))
     point = given | placed(problem, given)
 
     def equation(partials: Mapping[Partial, Array]) -> dict[str, Scalar]:
         d = Derivatives(lambda text: partials[_parse(problem, text)])
-        return as_scalars(call(d, point), term.label, term.name)
+        result = as_scalars(call(d, point), term.label, term.name)
+        if not names:
+            output, axis = problem.outputs[0], problem.axes[0]
+            raise ProblemError(
+                f"{term.label} does not use d, so it says nothing about the solution. Write it with d.{output} and its "
+                f"derivatives, such as d.{output}_{axis}."
+            )
+        return result
 
     return dict.fromkeys(_parse(problem, text) for text in names), equation
 

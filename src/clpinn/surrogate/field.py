@@ -89,10 +89,11 @@ def _require_memory(problem: Problem, counts: Mapping[str, int], given: Mapping[
         counts.get(name, len(problem.evaluation.values[name])) for name in problem.coordinates if name not in given
     ]
     sizes += [np.size(row) for row in given.values()]
-    needed = 8 * math.prod(sizes) * (len(problem.outputs) + len(problem.axes))
+    points = math.prod(min(size, 10**18) for size in sizes)
+    needed = 8 * points * (len(problem.outputs) + len(problem.axes))
     if needed > free_memory():
         raise DomainError(
-            f"A field of {math.prod(sizes):.1e} points needs about {needed / 1e9:.3g} GB of memory, but "
+            f"A field of {points:.1e} points needs about {needed / 1e9:.3g} GB of memory, but "
             f"{free_memory() / 1e9:.1f} GB are free. Ask for fewer points, or give some coordinates: x=0.5."
         )
 
