@@ -9,6 +9,8 @@ import pytest
 _folder = tempfile.TemporaryDirectory(prefix="clpinn-tests-")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _folder.name)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# What a run records about its problem file stays out of the user's own state directory.
+os.environ["CLPINN_STATE"] = os.path.join(_folder.name, "state")
 # Most of the time goes to compilation, which is shorter by a third without XLA's costly passes.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # One thread of BLAS a worker: with more, the threads of all workers spin for the same cores.

@@ -2,7 +2,9 @@ import contextlib
 import errno
 import json
 import os
+import platform
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -258,7 +260,10 @@ def test_only_the_newest_are_kept(tmp_path: Path, keep: int):
 
 
 def test_strays_of_dead_writers_are_removed(tmp_path: Path):
-    stray = tmp_path / "step-0000000001.checkpoint.12345.temporary"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    host = re.sub(r"[^A-Za-z0-9]", "", platform.node())
+    stray = tmp_path / f"step-0000000001.{host}-{dead.pid}-1.temporary.checkpoint"
     stray.write_bytes(b"half a checkp")
     assert load(tmp_path, example()) is None
     target = save(tmp_path, 2, example(), {})
@@ -280,14 +285,14 @@ def test_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def opened(path: Path, mode: str) -> Any:
-        path.write_bytes(b"the first bytes fit")
+        os.close(os.open(path, os.O_CREAT))
         return contextlib.nullcontext(type("File", (), {"write": full}))
 
     with monkeypatch.context() as patch:
         if place == "write":
-            patch.setattr(checkpoint, "open", opened, raising=False)
+            patch.setattr(Path, "open", opened)
         else:
-            patch.setattr(checkpoint.os, place, full)
+            patch.setattr(os, place, full)
         with pytest.raises(CheckpointError, match="Free some space") as caught:
             save(tmp_path, 2, example(2), {})
     assert str(tmp_path) in str(caught.value)
@@ -300,7 +305,7 @@ def test_an_interrupt_while_writing_leaves_nothing_behind(tmp_path: Path, monkey
     def interrupted(_: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint.os, "fsync", interrupted)
+    monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, 2, example(2), {})
     assert list(tmp_path.iterdir()) == []
@@ -334,7 +339,7 @@ def test_a_writer_killed_in_the_middle_loses_nothing(tmp_path: Path):
         with writer.stdout:
             assert writer.stdout.readline() == "ready\n"
             deadline = time.monotonic() + 60
-            while not list(tmp_path.glob("*.checkpoint")) and time.monotonic() < deadline:
+            while not list(tmp_path.glob("step-??????????.checkpoint")) and time.monotonic() < deadline:
                 time.sleep(0.01)
             time.sleep(chance.uniform(0.05, 0.2))
             writer.send_signal(signal.SIGKILL)

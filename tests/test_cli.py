@@ -17,6 +17,7 @@ from clpinn.cli import tables
 from clpinn.cli.app import app
 from clpinn.cli.options import print_json
 from clpinn.cli.train import train
+from clpinn.formulation.problem import describe
 from clpinn.problems import load_problem
 from clpinn.training.settings import override, to_dict
 
@@ -156,7 +157,7 @@ def test_a_head_that_is_not_used_has_its_reason_printed(capsys, monkeypatch):
 def test_a_run_goes_on_by_the_optimiser_it_began_with(tmp_path, monkeypatch):
     """The paper's optimiser has another form of Burgers, which the command does not name again."""
     problem = load_problem("burgers", paper=True)
-    config = {"problem": "burgers", "settings": to_dict(cl.paper(problem, "uni"))}
+    config = {"problem": "burgers", "description": describe(problem), "settings": to_dict(cl.paper(problem, "uni"))}
     default = tmp_path / "runs" / "burgers-uni-0"
     default.mkdir(parents=True)
     (default / "config.json").write_text(json.dumps(config))

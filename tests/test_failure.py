@@ -103,7 +103,7 @@ def test_settings_that_contradict_the_problem(tmp_path, changes, message):
         (lambda: natural_for("free", "natural.momentum=1"), "momentum in \\[0, 1\\)"),
         (lambda: natural_for("free", "natural.damping=0"), "damping above 0"),
         (lambda: natural_for("free", "natural.rows=0"), "natural.rows must be at least 1"),
-        (lambda: natural_for("free", "natural.last_step=0"), "natural.last_step above 0"),
+        (lambda: natural_for("free", "natural.last_step=0"), "natural.last_step must be above zero"),
         (lambda: natural_for("acr2-full"), "belong to Adam and L-BFGS"),
         (lambda: paper(Decay(), "free"), "or free with the natural optimiser"),
         (lambda: natural(Decay(), "sgd"), "Unknown method 'sgd'"),

@@ -45,7 +45,7 @@ def test_a_full_disk_is_one_clear_message(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(checkpoint, "write_checked", full)
     with pytest.raises(cl.ClpinnError, match="checkpoint"):
         run(Decay(), dataclasses.replace(settings_for(), steps=20), tmp_path, resume=True, checkpoint_seconds=0)
     assert sorted((tmp_path / "checkpoint").iterdir()) == kept
@@ -83,7 +83,7 @@ class Own(cl.Problem):
 
 
 def test_a_run_from_python_is_used_at_the_command_line(tmp_path, monkeypatch):
-    """With its problem named, or found where it was started, or of a benchmark."""
+    """With its problem named, or found where it was recorded, or of a benchmark."""
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)
     problem = load_problem("own.py:Own")
@@ -125,12 +125,16 @@ def test_settings_to_resume_are_those_of_a_run_that_was_started(tmp_path):
 def test_logs_are_cut_at_a_step_and_at_a_row_written_in_part(tmp_path):
     directory = RunDirectory(tmp_path)
     for step in (1, 2, 3):
-        directory.append_history({"step": step, "loss": float("nan")})
-        directory.append_event({"step": step, "newcomer": None if step == 1 else [0.5]})
+        row = {"step": step, "stage": "adam", "loss": float("nan"), "terms": {}, "validation": None}
+        directory.append_history(row)
+        moves = dict.fromkeys(("moved_entered", "moved_to_replay", "moved_restored", "moved_dropped"))
+        event = {"step": step, "event": step, "newcomer": None if step == 1 else [0.5], "active": [], "replay": []}
+        directory.append_event(event | moves)
     assert [row["step"] for row in directory.history] == [1, 2, 3] and directory.history[0]["loss"] is None
     assert [event["step"] for event in directory.events] == [2, 3]  # those that could move a task
     with (tmp_path / "history.jsonl").open("a") as file:
         file.write('{"step": 3, "lo')
+    assert [row["step"] for row in RunDirectory(tmp_path).history] == [1, 2, 3]  # read as far as it goes
     directory.cut_logs(2)
     assert [row["step"] for row in directory.history] == [1, 2]
     assert [event["step"] for event in directory.events] == [2]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from clpinn.cli.display import Display
-from clpinn.cli.options import GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
+from clpinn.cli.options import CHANGED_PROBLEM, GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
 from clpinn.cli.tables import print_heads
 from clpinn.errors import ClpinnError
 
@@ -19,7 +19,7 @@ def adapt(
     unseen: Annotated[
         bool, typer.Option("--unseen", help="Adapt to all candidate thetas that were not trained.")
     ] = False,
-    most: Annotated[int | None, typer.Option(help="With --unseen: at most this many, drawn at random.")] = None,
+    most: Annotated[int | None, typer.Option(help="With --unseen: at most this many, drawn at random.", min=1)] = None,
     way: Annotated[
         str,
         typer.Option(
@@ -30,12 +30,14 @@ def adapt(
         str, typer.Option(help="lm: Levenberg-Marquardt. adam: Adam with steps as in the paper.")
     ] = "lm",
     steps: Annotated[
-        int | None, typer.Option(help="Optimiser steps per fit.", show_default="at most 20 for lm, 500 for adam")
+        int | None,
+        typer.Option(help="Optimiser steps per fit.", show_default="at most 20 for lm, 500 for adam", min=1, max=10**6),
     ] = None,
-    together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer if memory is short.")] = 8,
+    together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer if memory is short.", min=1)] = 8,
     seed: Annotated[int, typer.Option(help="Random seed for the heads' initial weights and all points.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the surrogate.", show_default="RUN/adapted.clpinn")] = None,
     given_problem: GIVEN_PROBLEM = None,
+    changed_problem: CHANGED_PROBLEM = False,
     as_json: JSON = False,
 ) -> None:
     """Improve a run's surrogate at single thetas: a small head per theta, used only where it is better.
@@ -46,7 +48,7 @@ def adapt(
     from clpinn.runs.directory import RunDirectory
     from clpinn.runs.evaluate import evaluate
 
-    directory = RunDirectory(run, load_given_problem(given_problem))
+    directory = RunDirectory(run, load_given_problem(given_problem), changed_problem)
     surrogate = directory.surrogate
     problem = surrogate.problem
     if unseen == bool(theta):

@@ -1,5 +1,7 @@
 """The clpinn command: all subcommands, and how errors end it."""
 
+import io
+import os
 import sys
 from importlib.metadata import version as package_version
 from typing import Annotated
@@ -43,11 +45,44 @@ def options(
 
 
 def main() -> None:
-    """Run the command. An error of clpinn, or of the file system, is one clear message and an exit code."""
+    """Run the command. What a user can mend ends in one clear message and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may know ASCII only
     try:
         app()
-    except (ClpinnError, OSError) as error:
+    except Exception as error:
+        message = _message(error)
+        if message is None:
+            raise
         exit_code = getattr(error, "exit_code", 1)
         label = ("stopped: ", "bold") if exit_code == Outcome.STOPPED.exit_code else ("error: ", "bold red")
-        console.print(Text.assemble(label, str(error)), soft_wrap=True)
+        console.print(Text.assemble(label, _printable(message)), soft_wrap=True)
         sys.exit(exit_code)
+
+
+def _message(error: Exception) -> str | None:
+    """What to tell the user about an error that is not a mistake of clpinn's own; None for any other."""
+    if isinstance(error, ClpinnError | OSError):
+        return str(error)
+    text = str(error)
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
+        return "There is not enough memory. Ask for fewer points, or for a smaller network (--set network.width=10)."
+    platforms = os.environ.get("JAX_PLATFORMS")
+    if platforms and not _jax_starts():
+        return f"JAX cannot start on JAX_PLATFORMS={platforms} on this machine. Unset JAX_PLATFORMS, or set it to cpu."
+    return None
+
+
+def _jax_starts() -> bool:
+    import jax
+
+    try:
+        return bool(jax.devices())
+    except Exception:  # JAX raises whatever its plugins raise
+        return False
+
+
+def _printable(text: str) -> str:
+    """A text without control characters, which a file from somebody else may hold."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)

@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from clpinn.cli.display import shown_warnings
-from clpinn.cli.options import GIVEN_PROBLEM, JSON, SURROGATE, load_surrogate, parse_scalars, print_json
+from clpinn.cli.options import (
+    CHANGED_PROBLEM,
+    GIVEN_PROBLEM,
+    JSON,
+    SURROGATE,
+    load_surrogate,
+    parse_scalars,
+    print_json,
+)
 from clpinn.cli.tables import print_fit
 
 
@@ -28,10 +36,11 @@ def fit(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of data and residuals: .png, .svg, .pdf.")] = None,
     given_problem: GIVEN_PROBLEM = None,
+    changed_problem: CHANGED_PROBLEM = False,
     as_json: JSON = False,
 ) -> None:
     """Find parameters from measurements: least squares through a run's surrogate, with 95 % intervals."""
-    surrogate = load_surrogate(run, given_problem)
+    surrogate = load_surrogate(run, given_problem, changed_problem)
     with shown_warnings():
         result = surrogate.fit(data, unknown or None, noise, **parse_scalars(known or []))
     summary = result.summary()

@@ -13,6 +13,10 @@ GIVEN_PROBLEM = Annotated[
         "--problem", help="The problem of the run, my_pde.py:Heat. Needed if the run was started from Python or moved."
     ),
 ]
+CHANGED_PROBLEM = Annotated[
+    bool,
+    typer.Option("--changed-problem", help="Accept that the problem differs from the one that the run was trained on."),
+]
 RUN = Annotated[Path, typer.Argument(help="The directory of a run that has ended.")]
 SURROGATE = Annotated[
     Path, typer.Argument(help="The directory of a run that has ended, or a surrogate's file (.clpinn) in one.")
@@ -25,14 +29,15 @@ VALUES = Annotated[
     ),
 ]
 POINTS = Annotated[
-    int | None, typer.Option(help="Number of values on each coordinate.", show_default="those of the evaluation grid")
+    int | None,
+    typer.Option(help="Number of values on each coordinate.", show_default="those of the evaluation grid", min=1),
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 def print_json(value: Any) -> None:
     """Print a value as JSON; numbers that are not finite become null, because JSON has no NaN."""
-    from clpinn.runs.directory import plain
+    from clpinn.runs.records import plain
 
     print(json.dumps(plain(value), indent=2, allow_nan=False))
 
@@ -44,16 +49,16 @@ def load_given_problem(name: str | None) -> Any:
     return None if name is None else load_problem(name)
 
 
-def load_surrogate(path: Path, given_problem: str | None) -> Any:
+def load_surrogate(path: Path, given_problem: str | None, changed_problem: bool) -> Any:
     """The surrogate of a run, or of a file in a run directory (adapted.clpinn)."""
     from clpinn.runs.directory import RunDirectory
     from clpinn.surrogate.surrogate import load
 
     problem = load_given_problem(given_problem)
     if not path.is_file():
-        return RunDirectory(path, problem).surrogate
-    directory = RunDirectory(path.parent, problem)
-    return load(path, directory.problem if problem is not None or directory.started else None)
+        return RunDirectory(path, problem, changed_problem).surrogate
+    directory = RunDirectory(path.parent, problem, changed_problem)
+    return load(path, directory.problem if problem is not None or directory.started else None, changed_problem)
 
 
 def parse_scalars(words: list[str]) -> dict[str, Any]:

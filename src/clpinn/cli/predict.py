@@ -6,7 +6,17 @@ from typing import Annotated, Any
 import typer
 
 from clpinn.cli.display import shown_warnings
-from clpinn.cli.options import GIVEN_PROBLEM, JSON, POINTS, SURROGATE, VALUES, load_surrogate, parse_scalars, print_json
+from clpinn.cli.options import (
+    CHANGED_PROBLEM,
+    GIVEN_PROBLEM,
+    JSON,
+    POINTS,
+    SURROGATE,
+    VALUES,
+    load_surrogate,
+    parse_scalars,
+    print_json,
+)
 from clpinn.cli.tables import print_line, print_prediction
 
 FEW_VALUES, LINE_VALUES = 100, 10_000
@@ -20,6 +30,7 @@ def predict(
     points: POINTS = None,
     trust: Annotated[bool, typer.Option(help="Show how well the equations hold at that theta.")] = True,
     given_problem: GIVEN_PROBLEM = None,
+    changed_problem: CHANGED_PROBLEM = False,
     as_json: JSON = False,
 ) -> None:
     """Predict the solution at a theta: a field for a file, or values at single points."""
@@ -28,7 +39,7 @@ def predict(
     from clpinn.exports.export import write_field
     from clpinn.surrogate.trust import Trust
 
-    surrogate, values = load_surrogate(run, given_problem), parse_scalars(given or [])
+    surrogate, values = load_surrogate(run, given_problem, changed_problem), parse_scalars(given or [])
     problem = surrogate.problem
     with shown_warnings():
         field = surrogate.field(points, **values)
@@ -68,13 +79,14 @@ def export(
     given: VALUES = None,
     points: POINTS = None,
     given_problem: GIVEN_PROBLEM = None,
+    changed_problem: CHANGED_PROBLEM = False,
     as_json: JSON = False,
 ) -> None:
     """Write a run's surrogate, or a field of it, in a format that other programs read."""
     from clpinn.exports.export import export as write
 
     with shown_warnings():
-        write(load_surrogate(run, given_problem), file, points, **parse_scalars(given or []))
+        write(load_surrogate(run, given_problem, changed_problem), file, points, **parse_scalars(given or []))
     size = file.stat().st_size
     if as_json:
         print_json({"file": str(file), "bytes": size})

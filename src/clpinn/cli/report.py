@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from clpinn.cli.display import Display, shown_warnings
-from clpinn.cli.options import GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
+from clpinn.cli.options import CHANGED_PROBLEM, GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
 from clpinn.cli.tables import print_line
 
 
@@ -19,6 +19,7 @@ def plot(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Picture: .png, .svg, .pdf.", show_default="RUN/KIND.png")] = None,
     given_problem: GIVEN_PROBLEM = None,
+    changed_problem: CHANGED_PROBLEM = False,
     as_json: JSON = False,
 ) -> None:
     """Draw one figure of a run."""
@@ -26,7 +27,7 @@ def plot(
     from clpinn.report.figures import plot as draw
     from clpinn.runs.directory import RunDirectory
 
-    directory = RunDirectory(run, load_given_problem(given_problem))
+    directory = RunDirectory(run, load_given_problem(given_problem), changed_problem)
     file = out or run / f"{kind}.png"
     with Display(quiet=as_json) as display, shown_warnings():
         from clpinn.formulation.thetas import parse_thetas
@@ -45,6 +46,7 @@ def report(
         Path | None, typer.Option(help="The page.", show_default="RUN/report.html, or report.html for several runs")
     ] = None,
     given_problem: GIVEN_PROBLEM = None,
+    changed_problem: CHANGED_PROBLEM = False,
     as_json: JSON = False,
 ) -> None:
     """Write one self-contained HTML page about one run or several: errors, figures, how to repeat them."""
@@ -54,7 +56,7 @@ def report(
     file = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     problem = load_given_problem(given_problem)
     with Display(quiet=as_json) as display, shown_warnings():
-        write_page([RunDirectory(run, problem) for run in runs], file, display.evaluation)
+        write_page([RunDirectory(run, problem, changed_problem) for run in runs], file, display.evaluation)
     size = file.stat().st_size
     if as_json:
         print_json({"file": str(file), "bytes": size})

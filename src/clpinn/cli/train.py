@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from clpinn.cli.display import Display
-from clpinn.cli.options import GIVEN_PROBLEM, PROBLEM, load_given_problem, print_json
+from clpinn.cli.options import CHANGED_PROBLEM, GIVEN_PROBLEM, PROBLEM, load_given_problem, print_json
 from clpinn.cli.tables import print_metrics
 from clpinn.errors import ClpinnError
+
+MOST_DEVICES = 1024
 
 
 def train(
@@ -29,9 +31,15 @@ def train(
         typer.Option(help="With --method standard, its theta: --at nu=0.0113.", show_default="the centre of the box"),
     ] = None,
     optimizer: Annotated[
-        str, typer.Option(help="natural: natural gradient. adam-lbfgs: Adam, then L-BFGS, as in the paper.")
-    ] = "natural",
-    seed: Annotated[int, typer.Option(help="Random seed for the network's initial weights and all points.")] = 0,
+        str | None,
+        typer.Option(
+            help="natural: natural gradient. adam-lbfgs: Adam, then L-BFGS, as in the paper.", show_default="natural"
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Random seed for the network's initial weights and all points.", show_default="0"),
+    ] = None,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -48,7 +56,9 @@ def train(
     ] = None,
     until: Annotated[float | None, typer.Option(help="Stop at this validation loss (natural only).")] = None,
     steps: Annotated[int | None, typer.Option(help="Stop after this many optimiser steps.")] = None,
-    probe: Annotated[int, typer.Option(help="Record errors at this many thetas along the run.")] = 0,
+    probe: Annotated[
+        int | None, typer.Option(help="Record errors at this many thetas along the run.", show_default="0")
+    ] = None,
     assign: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting: --set adam.learning_rate=3e-4.")
     ] = None,
@@ -57,8 +67,15 @@ def train(
         typer.Option(help="Repeat the run of this config.json. Its settings replace --method, --optimizer and --seed."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in the run directory.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on from the last checkpoint in the run directory. Only the bounds may be new."
+        ),
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove the run that is in the run directory, then start.")
+    ] = False,
+    changed_problem: CHANGED_PROBLEM = False,
     checkpoint_seconds: Annotated[float, typer.Option(help="Wall time between checkpoints.")] = 30.0,
     devices: Annotated[int | None, typer.Option(help="CPU devices to use.", show_default="one per core")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print metrics.json and nothing else.")] = False,
@@ -71,34 +88,33 @@ def train(
     use_devices(devices)
     from clpinn import presets
     from clpinn.problems import load_problem
-    from clpinn.runs.directory import RunDirectory, read_config
+    from clpinn.runs.directory import RunDirectory
+    from clpinn.runs.records import read_config
     from clpinn.runs.run import run
     from clpinn.training.settings import from_dict, override
 
-    if optimizer not in ("natural", "adam-lbfgs"):
+    if optimizer not in ("natural", "adam-lbfgs", None):
         raise ClpinnError(f"Unknown optimizer {optimizer!r}. Use natural or adam-lbfgs.")
-    settings = None
-    if config is not None:
-        settings = from_dict(read_config(config)["settings"])
+    given = {"method": method, "optimizer": optimizer, "seed": seed, "probe": probe}
+    settings = None if config is None else from_dict(read_config(config)["settings"])
+    if settings is not None:
         method, optimizer, seed = settings.method, settings.optimizer, settings.seed
-    method = method or ("free" if optimizer == "natural" else "acr")
-    folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{method}-{seed}"
+    method = method or ("acr" if optimizer == "adam-lbfgs" else "free")
+    folder = out or Path("runs") / f"{Path(problem.replace(':', '-')).name}-{method}-{seed or 0}"
     stored = RunDirectory(folder).settings_to_resume(resume)
-    if stored is not None:  # a run goes on as it began, whatever the other options say
-        optimizer = stored.optimizer
+    optimizer = stored.optimizer if stored is not None else optimizer or "natural"
     loaded = load_problem(problem, paper=optimizer == "adam-lbfgs")
+    if budget is not None and optimizer == "natural":
+        raise ClpinnError("--budget is a share of the paper's steps. With natural give --seconds, --steps or --until.")
     if stored is not None:
+        _require_same(stored, loaded, given, settings, at, budget, assign or [])
         settings = stored
     else:
         if settings is None:
             preset = presets.natural if optimizer == "natural" else presets.paper
-            settings = replace(preset(loaded, method), seed=seed)
+            settings = replace(preset(loaded, method), seed=seed or 0)
         if at:
             settings = _at_theta(settings, loaded, at)
-        if budget is not None and optimizer == "natural":
-            raise ClpinnError(
-                "--budget is a share of the paper's steps. With natural give --seconds, --steps or --until."
-            )
         if optimizer == "adam-lbfgs" and config is None and (seconds, steps, budget) == (None, None, None):
             seconds, budget = 120.0, 0.02  # two minutes, with events that fit into them
         if budget is not None:
@@ -107,14 +123,65 @@ def train(
             settings = replace(settings, probe=probe)
     if (seconds, steps, until) != (None, None, None):  # new bounds replace all those of a resumed run
         settings = replace(settings, seconds=seconds, steps=steps, until=until)
-    settings = override(settings, [] if stored is not None else assign or [])
-    result = run(loaded, settings, folder, resume, problem, checkpoint_seconds, progress=not as_json)
+    settings = settings if stored is not None else override(settings, assign or [])
+    result = run(
+        loaded,
+        settings,
+        folder,
+        resume,
+        problem,
+        checkpoint_seconds,
+        progress=not as_json,
+        changed_problem=changed_problem,
+        force=force,
+    )
     if as_json:
         print_json(result.metrics)
     else:
         print_metrics(result.metrics, folder)
     if result.outcome.exit_code:
         sys.exit(result.outcome.exit_code)
+
+
+def _require_same(
+    stored: Any,
+    problem: Any,
+    given: dict[str, Any],
+    config: Any,
+    at: list[str] | None,
+    budget: float | None,
+    assign: list[str],
+) -> None:
+    """Raise an error that names each flag that differs from the settings of the run that is to go on.
+
+    `given` holds flags that are settings, by name, None where the user gave none; `config` the settings of --config.
+    """
+    from clpinn import presets
+    from clpinn.training.settings import override
+
+    differences = [
+        f"--{name} {value} (the run has {getattr(stored, name)})"
+        for name, value in given.items()
+        if value is not None and value != getattr(stored, name)
+    ]
+    if at and _at_theta(stored, problem, at) != stored:
+        differences.append(f"--at {' '.join(at)}")
+    if budget is not None or config is not None:
+        fresh = config or presets.paper(problem, stored.method)
+        fresh = override(fresh if budget is None else presets.scaled(fresh, budget), assign)
+        numbers = [(each.adam.steps, each.lbfgs.steps, each.tasks.interval) for each in (fresh, stored)]
+        if budget is not None and numbers[0] != numbers[1]:
+            differences.append(f"--budget {budget} (the run has {stored.adam.steps} Adam steps)")
+        same = {name: getattr(stored, name) for name in ("steps", "seconds", "until", "probe")}
+        fresh = replace(fresh, **same, tasks=replace(fresh.tasks, fixed=stored.tasks.fixed))
+        if config is not None and fresh != stored:
+            differences.append("--config (the run has other settings)")
+    differences += [f"--set {assignment}" for assignment in assign if override(stored, [assignment]) != stored]
+    if differences:
+        raise ClpinnError(
+            f"The run was started with other settings. What differs: {'; '.join(differences)}. A run goes on as it "
+            "began, and only --seconds, --steps and --until may be new. Leave these flags out, or choose another --out."
+        )
 
 
 def _at_theta(settings: Any, problem: Any, words: list[str]) -> Any:
@@ -131,14 +198,16 @@ def _at_theta(settings: Any, problem: Any, words: list[str]) -> Any:
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The directory of a run, ended or not.")],
     given_problem: GIVEN_PROBLEM = None,
+    changed_problem: CHANGED_PROBLEM = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics and nothing else.")] = False,
 ) -> None:
     """Show the errors of a run's network over the parameter grid, from its last checkpoint."""
-    from clpinn.runs.directory import RunDirectory, plain
+    from clpinn.runs.directory import RunDirectory
     from clpinn.runs.evaluate import evaluate as evaluate_network
     from clpinn.runs.metrics import evaluation_thetas
+    from clpinn.runs.records import plain
 
-    directory = RunDirectory(run, load_given_problem(given_problem))
+    directory = RunDirectory(run, load_given_problem(given_problem), changed_problem)
     problem, settings = directory.problem, directory.settings
     with Display(quiet=as_json) as display:
         errors = evaluate_network(problem, directory.network, evaluation_thetas(settings), display.evaluation)
@@ -157,6 +226,6 @@ def use_devices(count: int | None) -> None:
 
     from clpinn.machine import cores
 
-    if count is not None and count < 1:
-        raise ClpinnError(f"--devices needs at least 1, but got {count}.")
+    if count is not None and not 1 <= count <= MOST_DEVICES:
+        raise ClpinnError(f"--devices needs a number from 1 to {MOST_DEVICES}, but got {count}.")
     jax.config.update("jax_num_cpu_devices", count or cores())

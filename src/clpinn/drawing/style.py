@@ -14,6 +14,7 @@ from matplotlib.transforms import Transform
 
 from clpinn.drawing.colours import BLUE, GREEN, GRID, ORANGE, PURPLE, RED, SKY
 from clpinn.errors import PlotError
+from clpinn.files import replacing
 from clpinn.formulation.domain import Axis
 from clpinn.formulation.problem import Problem
 
@@ -94,7 +95,6 @@ def save(figure: Figure, path: Path) -> None:
     if not path.suffix:
         raise PlotError(f"{path.name} needs an ending, such as .png, .svg or .pdf.")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=200)
+        replacing(path, lambda temporary: figure.savefig(temporary, dpi=200))
     except (OSError, ValueError) as error:
         raise PlotError(f"{path} could not be drawn: {error}. Give a file such as picture.png.") from error

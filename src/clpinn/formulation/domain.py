@@ -112,6 +112,8 @@ class Box:
         for name, axis in axes.items():
             if name in RESERVED:
                 raise DomainError(f"An axis cannot be called {name!r}: clpinn uses that name itself.")
+            if not name.isidentifier():
+                raise DomainError(f"An axis needs a name such as x or nu, which can be an argument, but got {name!r}.")
             try:
                 if not isinstance(axis, Axis):
                     low, high = axis

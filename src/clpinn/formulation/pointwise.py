@@ -193,7 +193,14 @@ def _equation(problem: Problem, term: _Term, x: Array, theta: Array) -> tuple[di
 
     def equation(partials: Mapping[Partial, Array]) -> dict[str, Scalar]:
         d = Derivatives(lambda text: partials[_parse(problem, text)])
-        return as_scalars(call(d, point), term.label, term.name)
+        result = as_scalars(call(d, point), term.label, term.name)
+        if not names:
+            output, axis = problem.outputs[0], problem.axes[0]
+            raise ProblemError(
+                f"{term.label} does not use d, so it says nothing about the solution. Write it with d.{output} and its "
+                f"derivatives, such as d.{output}_{axis}."
+            )
+        return result
 
     return dict.fromkeys(_parse(problem, text) for text in names), equation
 

@@ -24,6 +24,8 @@ from clpinn.keys import make_key
 
 LIBRARY = str(Path(__file__).parent.parent)
 """The folder of clpinn: frames of a traceback in it are not the user's."""
+MOST_POINTS = 10**8
+"""More points of one kind do not fit into the memory of most machines."""
 
 
 REDUCTIONS = {"reduce_sum": "sum or mean", "reduce_prod": "product", "reduce_max": "maximum", "reduce_min": "minimum"}
@@ -66,7 +68,7 @@ def _check_names(problem: Problem) -> None:
     if unknown:
         raise ProblemError(f"{kind}.units names {', '.join(unknown)}, but there is only {', '.join(names)}.")
     for name in outputs:
-        if name.startswith("_") or _reads_as_derivative(name, problem):
+        if not name.isidentifier() or name.startswith("_") or _reads_as_derivative(name, problem):
             raise ProblemError(
                 f"{kind} has an output called {name!r}, which reads as a derivative or cannot be asked for. Rename it."
             )
@@ -196,6 +198,8 @@ def _require_points(problem: Problem, region: Interior | Condition) -> None:
 def _require_whole(label: str, points: Any) -> None:
     if not isinstance(points, int | np.integer):
         raise ProblemError(f"{label} needs a whole number of points, such as 1000, but got {points!r}.")
+    if points > MOST_POINTS:
+        raise ProblemError(f"{label} can have at most {MOST_POINTS:.0e} points, but got {points}. Ask for fewer.")
 
 
 # What a user's function raised ------------------------------------------------------------------------------

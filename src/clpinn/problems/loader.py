@@ -43,8 +43,8 @@ def load_problem(name: str, paper: bool = False) -> Problem:
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]()
         return paper_form(benchmark) if paper else benchmark
-    path_text, class_name = (name, "") if name.endswith(".py") else name.rpartition(":")[::2]
-    if not path_text.endswith(".py"):
+    path_text, class_name = split_name(name)
+    if not path_text:
         raise ProblemError(
             f"There is no problem called {name!r}. Use one of {', '.join(BENCHMARKS)}, or a file of your own: "
             "my_pde.py:MyProblem."
@@ -62,6 +62,12 @@ def load_problem(name: str, paper: bool = False) -> Problem:
         ) from error
     validate(problem)
     return paper_form(problem) if paper else problem
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The file and the class of a problem's name, "my_pde.py:Heat". Both are empty for a benchmark or no problem."""
+    path_text, class_name = (name, "") if name.endswith(".py") else name.rpartition(":")[::2]
+    return (path_text, class_name) if path_text.endswith(".py") else ("", "")
 
 
 def _run_file(path: Path) -> ModuleType:

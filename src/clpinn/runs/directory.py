@@ -13,31 +13,53 @@ tasks/           Meta-PINN only: one run directory per task
 
 import csv
 import fcntl
+import io
 import json
-import math
 import platform
+import reprlib
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from clpinn.errors import ClpinnError, RunError
-from clpinn.files import write_text
+from clpinn.errors import CheckpointError, ClpinnError, RunError
+from clpinn.files import is_temporary, sync, write_text
+from clpinn.formulation.fingerprint import check_unchanged, fingerprint
 from clpinn.formulation.problem import Problem, describe
 from clpinn.problems import BENCHMARKS, load_problem
+from clpinn.runs.records import (
+    CONFIG,
+    CONFIG_FORM,
+    EVENT_FORM,
+    HISTORY_FORM,
+    METRICS_FORM,
+    count,
+    event_thetas,
+    figures_by_name,
+    misfit,
+    number,
+    plain,
+    read_config,
+    read_json,
+    read_log,
+    read_table,
+)
+from clpinn.runs.register import record_problem, recorded_problem
 from clpinn.surrogate.surrogate import Surrogate, load
 from clpinn.training import checkpoint
 from clpinn.training.settings import Settings, from_dict, to_dict
 from clpinn.training.state import State
 from clpinn.training.trainer import Trainer
 
-CONFIG, METRICS, HISTORY, EVENTS = "config.json", "metrics.json", "history.jsonl", "events.jsonl"
+METRICS, HISTORY, EVENTS = "metrics.json", "history.jsonl", "events.jsonl"
 ERRORS, MODEL, ADAPTED = "errors.csv", "model.clpinn", "adapted.clpinn"
 CHECKPOINT, TASKS, LOCK = "checkpoint", "tasks", ".lock"
 LIBRARIES = ("clpinn", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
@@ -64,6 +86,8 @@ class RunDirectory:
     folder: Path
     given_problem: Problem | None = None
     """The run's problem, where it cannot be found from config.json."""
+    changed_problem: bool = False
+    """Whether the problem may differ from the one that the run was trained on."""
 
     # Reading -----------------------------------------------------------------------------------------------------
 
@@ -78,12 +102,14 @@ class RunDirectory:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing in the directory, or no directory."""
-        return not self.folder.exists() or not any(self.folder.iterdir())
+        """Whether a run can start: there is no directory, or only what a start leaves that ended before config.json."""
+        if not self.folder.exists():
+            return True
+        return all(path.name == LOCK or is_temporary(path) for path in self.folder.iterdir())
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        return read_config(self.folder)
+        return read_config(self.folder, CONFIG_FORM)
 
     @property
     def settings(self) -> Settings:
@@ -98,45 +124,64 @@ class RunDirectory:
         if not self.ended:
             self.config  # noqa: B018  raises the better error where this is no run at all
             raise self._not_ended()
-        return json.loads(self._path(METRICS).read_text())
+        return read_json(self._path(METRICS), METRICS_FORM)
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
-        return self._rows(HISTORY)
+        return read_log(self._path(HISTORY), HISTORY_FORM)
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
-        """Events that moved a task, or could have."""
-        return [event for event in self._rows(EVENTS) if event["newcomer"] is not None]
+        """Events that moved a task, or could have. They are read as far as their thetas are those of the problem."""
+        rows = read_log(self._path(EVENTS), EVENT_FORM)
+        with suppress(ClpinnError):
+            parameters = len(self.problem.parameters)
+            rows = list(takewhile(lambda row: all(len(theta) == parameters for theta in event_thetas(row)), rows))
+        return [event for event in rows if event["newcomer"] is not None]
 
     @cached_property
     def errors(self) -> dict[str, np.ndarray]:
         """Columns of errors.csv by name."""
-        with self._path(ERRORS).open() as file:
-            rows = list(csv.DictReader(file))
-        return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+        return read_table(self._path(ERRORS), ["res_pde", *self.problem.parameters])
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem that was given, or that config.json names."""
-        if self.given_problem is not None:
-            return self.given_problem
+        """The problem that was given, a benchmark, or the one in the file that this user's own training recorded."""
+        problem = self._stated_problem() if self.given_problem is None else self.given_problem
+        if self.started and not self.changed_problem:
+            check_unchanged(problem, self.config["fingerprint"], f"the run in {self.folder}")
+        return problem
+
+    def _stated_problem(self) -> Problem:
         name, description = self.config["problem"], self.config["description"]
-        if name is None:
-            for kind in BENCHMARKS.values():
-                if kind.__name__ == description["class"]:
-                    problem = kind(**description["options"])
-                    if describe(problem) == description:
-                        return problem
+        if name is not None:
+            own = name if name in BENCHMARKS else recorded_problem(self.folder, self.config.get("token"))
+            if own is not None:
+                return load_problem(own, paper=self.settings.optimizer == "adam-lbfgs")
             raise RunError(
-                f"The run in {self.folder} was started from Python with a problem of its own, {description['class']}. "
-                f"Pass that problem, or at the command line --problem my_pde.py:{description['class']}."
+                f"The run in {self.folder} is of a problem in a Python file, {name}. clpinn runs such a file only if "
+                "you name it, or where your own training in this directory found it, because a run may come from "
+                f"somebody else. If you trust the file: --problem my_pde.py:{description['class']}."
             )
-        file = name if name.endswith(".py") else name.rpartition(":")[0]
-        original = Path(self.config.get("started_in", "")) / file
-        if file and not Path(file).is_file() and original.is_file():
-            name = f"{original}{name[len(file) :]}"
-        return load_problem(name, paper=self.settings.optimizer == "adam-lbfgs")
+        for kind in BENCHMARKS.values():
+            if kind.__name__ == description["class"]:
+                problem = self._benchmark(kind)
+                if describe(problem) == description:
+                    return problem
+        raise RunError(
+            f"The run in {self.folder} was started from Python with a problem of its own, {description['class']}. "
+            f"Pass that problem, or at the command line --problem my_pde.py:{description['class']}."
+        )
+
+    def _benchmark(self, kind: type[Problem]) -> Problem:
+        options = self.config["description"]["options"]
+        try:
+            return kind(**options)
+        except TypeError:
+            raise RunError(
+                f"{self._path(CONFIG)} is damaged ({kind.__name__} has no options {reprlib.repr(options)}). Restore "
+                "it, or train again."
+            ) from None
 
     @cached_property
     def surrogate(self) -> Surrogate:
@@ -144,7 +189,7 @@ class RunDirectory:
         problem = self.problem
         if not self._path(MODEL).exists():
             raise self._not_ended()
-        return load(self._path(MODEL), problem)
+        return load(self._path(MODEL), problem, self.changed_problem)
 
     @property
     def adapted_file(self) -> Path:
@@ -154,7 +199,8 @@ class RunDirectory:
     @cached_property
     def adapted(self) -> Surrogate | None:
         """The surrogate with heads, if `clpinn adapt` has written one."""
-        return load(self.adapted_file, self.problem) if self.adapted_file.is_file() else None
+        exists = self.adapted_file.is_file()
+        return load(self.adapted_file, self.problem, self.changed_problem) if exists else None
 
     @property
     def network(self) -> Any:
@@ -169,6 +215,9 @@ class RunDirectory:
                 raise RunError(
                     f"The run in {self.folder} has no checkpoint yet. Train it first, or wait for the first one."
                 )
+            wrong = start.misfit(loaded.tree, start.counters())
+            if wrong:
+                raise _tampered(self._path(CHECKPOINT), wrong)
             return jax.tree.map(jax.numpy.asarray, loaded.tree["network"])
 
     @property
@@ -196,7 +245,7 @@ class RunDirectory:
 
     def task(self, index: int) -> "RunDirectory":
         """The directory of one task of a Meta-PINN."""
-        return RunDirectory(self._path(TASKS) / f"{index:03d}", self.given_problem)
+        return RunDirectory(self._path(TASKS) / f"{index:03d}", self.given_problem, self.changed_problem)
 
     # Writing -----------------------------------------------------------------------------------------------------
 
@@ -215,20 +264,27 @@ class RunDirectory:
 
     def write_config(self, problem: Problem, settings: Settings, name: str | None) -> None:
         """Record the start of a run. `name` is the problem's name at the command line."""
+        token = secrets.token_hex(16)
+        record_problem(self.folder, name, token)
         self._write_config(
             {
                 "problem": name,
+                "token": token,
                 "started_in": str(Path.cwd()),
                 "description": describe(problem),
+                "fingerprint": fingerprint(problem),
                 "settings": to_dict(settings),
                 "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
                 "devices": [str(device) for device in jax.devices()],
             }
         )
 
-    def write_settings(self, settings: Settings) -> None:
-        """Put other settings into config.json."""
-        self._write_config(self.config | {"settings": to_dict(settings)})
+    def write_resumed(self, problem: Problem, settings: Settings, name: str | None) -> None:
+        """Record that a run goes on: the bounds may be new, and the problem if the user accepts that it changed."""
+        token = self.config.get("token") or secrets.token_hex(16)
+        record_problem(self.folder, name, token)
+        now = {"description": describe(problem), "fingerprint": fingerprint(problem)}
+        self._write_config(self.config | now | {"settings": to_dict(settings), "token": token})
 
     def _write_config(self, config: dict[str, Any]) -> None:
         self.__dict__["config"] = config
@@ -248,18 +304,15 @@ class RunDirectory:
             path = self._path(name)
             if not path.exists():
                 continue
-            kept = []
-            for line in path.read_text().splitlines():
-                try:
-                    if json.loads(line)["step"] <= step:
-                        kept.append(line + "\n")
-                except (json.JSONDecodeError, KeyError):
-                    break
+            kept = [json.dumps(row) + "\n" for row in read_log(path, {"step": count}) if row["step"] <= step]
             write_text(path, "".join(kept))
         self.__dict__.pop("history", None)
         self.__dict__.pop("events", None)
 
     def save_checkpoint(self, state: State, elapsed: float, seconds: dict[str, float]) -> None:
+        for log in (self._path(HISTORY), self._path(EVENTS)):
+            if log.exists():
+                sync(log)  # a checkpoint must not outlast the rows before it
         description = state.counters() | {"elapsed": elapsed, "seconds": seconds}
         checkpoint.save(self._path(CHECKPOINT), state.step, state.tree(), description)
 
@@ -268,16 +321,21 @@ class RunDirectory:
         loaded = checkpoint.load(self._path(CHECKPOINT), start.tree())
         if loaded is None:
             return None
+        clock = {"elapsed": number, "seconds": figures_by_name}
+        wrong = start.misfit(loaded.tree, loaded.description) or misfit(loaded.description, clock)
+        if wrong:
+            raise _tampered(self._path(CHECKPOINT), wrong)
         counters = {name: loaded.description[name] for name in start.counters()}
         state = replace(start, **jax.tree.map(_on_device_like, start.tree(), loaded.tree), **counters)
         return Restored(state, loaded.description["elapsed"], loaded.description["seconds"], loaded.damaged)
 
     def write_result(self, surrogate: Surrogate, metrics: dict[str, Any], errors: list[dict[str, float]]) -> None:
         """Write the result of a run: `errors` has one row per theta. The metrics come last, so they mark the end."""
-        with self._path(ERRORS).open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(errors[0]))
-            writer.writeheader()
-            writer.writerows(errors)
+        table = io.StringIO(newline="")
+        writer = csv.DictWriter(table, fieldnames=list(errors[0]))
+        writer.writeheader()
+        writer.writerows(errors)
+        write_text(self._path(ERRORS), table.getvalue())
         surrogate.save(self._path(MODEL))
         write_text(self._path(METRICS), json.dumps(metrics, indent=2))
         for name in ("errors", "surrogate", "metrics"):
@@ -288,10 +346,6 @@ class RunDirectory:
     def _path(self, name: str) -> Path:
         return self.folder / name
 
-    def _rows(self, name: str) -> list[dict[str, Any]]:
-        path = self._path(name)
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
     def _append(self, name: str, row: dict[str, Any]) -> None:
         with self._path(name).open("a") as file:
             file.write(json.dumps(plain(row)) + "\n")
@@ -300,31 +354,16 @@ class RunDirectory:
         return RunError(f"The run in {self.folder} has not ended yet. Let it end, or resume it: --resume.")
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """A run's config.json, given its directory or the file itself."""
-    file = path if path.is_file() else path / CONFIG
-    if not file.is_file():
-        raise RunError(f"{path} is not a run: it has no {CONFIG}. Give the directory of a run.")
-    try:
-        return json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise RunError(f"{file} is damaged ({error}). Restore it, or train again.") from None
+def load_network(folder: Path | str, problem: Problem | None = None, changed_problem: bool = False) -> Any:
+    """The network of a run, ended or not, as its last checkpoint has it. `changed_problem` is as in `clpinn.load`."""
+    return RunDirectory(Path(folder), problem, changed_problem).network
 
 
-def load_network(folder: Path | str, problem: Problem | None = None) -> Any:
-    """The network of a run, ended or not, as its last checkpoint has it."""
-    return RunDirectory(Path(folder), problem).network
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it; numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    return value
+def _tampered(folder: Path, wrong: str) -> CheckpointError:
+    return CheckpointError(
+        f"The newest checkpoint in {folder} makes no sense ({wrong}), although its checksum is right. Remove it to go "
+        "on from the one before, or train again."
+    )
 
 
 def _on_device_like(array_before: Any, array: np.ndarray) -> Any:

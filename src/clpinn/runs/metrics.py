@@ -8,8 +8,9 @@ import numpy as np
 from clpinn.errors import Outcome
 from clpinn.formulation.domain import Points
 from clpinn.formulation.thetas import coverage_hole
-from clpinn.runs.directory import RunDirectory, plain
+from clpinn.runs.directory import RunDirectory
 from clpinn.runs.evaluate import Metrics, evaluate
+from clpinn.runs.records import plain
 from clpinn.training.settings import Settings
 from clpinn.training.state import State
 from clpinn.training.trainer import Trainer

@@ -23,6 +23,7 @@ from clpinn.runs.callbacks import Callbacks, Observer
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.display import Display
 from clpinn.runs.metapinn import train_metapinn
+from clpinn.runs.removal import remove_run
 from clpinn.runs.session import Result, Session, may_reopen
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.settings import Settings, from_dict, to_dict
@@ -76,6 +77,8 @@ def run(
     progress: bool = True,
     callbacks: Callbacks | None = None,
     start: Any = None,
+    changed_problem: bool = False,
+    force: bool = False,
 ) -> Result:
     """Train a problem with these settings in the directory `out`, which must be empty or new unless `resume`.
 
@@ -86,13 +89,18 @@ def run(
 
     With `resume`, a run goes on from its last checkpoint with the settings it was started with. Only `steps`,
     `seconds` and `until` may be given anew; they replace all bounds that it had. A run without a checkpoint starts.
-    A finished run is left as it is, except under natural if `steps` or `seconds` are given.
+    A finished run is left as it is, except under natural if `steps` or `seconds` are given. A problem that computes
+    something else than the one the run was started with is an error, unless `changed_problem`.
+
+    With `force`, a run that is in the directory is removed first. Only the files of a run are removed.
     """
-    directory = RunDirectory(Path(out), problem)
+    if force and resume:
+        raise RunError("A run is either removed (--force) or resumed (--resume). Choose one of them.")
+    directory = RunDirectory(Path(out), problem, changed_problem)
     callbacks = callbacks or Callbacks()
     with kept_programs(), Display(quiet=not progress) as display:
         observer = Observer(display, callbacks)
-        result = _run(problem, settings, directory, resume, name, checkpoint_seconds, observer, start)
+        result = _run(problem, settings, directory, resume, name, checkpoint_seconds, observer, start, force=force)
     callbacks.end(result)
     return result
 
@@ -107,6 +115,7 @@ def _run(
     observer: Observer,
     start: Any,
     stop_requested: Callable[[], bool] | None = None,
+    force: bool = False,
 ) -> Result:
     """As `run`. `stop_requested` is given if the caller listens to signals already."""
     validate(problem)
@@ -114,15 +123,21 @@ def _run(
     stored = directory.settings_to_resume(resume)
     if stored is not None:
         _check_same_problem(directory, problem, name)
+        _warn_of_other_devices(directory, observer)
         settings = _with_new_bounds(stored, settings)
         if directory.ended and not _goes_on(Outcome(directory.metrics["outcome"]), settings):
             outcome = directory.metrics["outcome"]
             observer.message(f"The run in {directory.folder} has ended ({outcome}). Nothing is left to do.")
             return Result(directory.surrogate, directory.metrics, directory.folder)
-    elif not directory.is_empty:
+    elif not directory.is_empty and not (force and directory.started):
+        if force:
+            raise RunError(
+                f"The directory {directory.folder} is not a run: it has no config.json. --force removes runs only. "
+                "Choose another directory with --out."
+            )
         raise RunError(
-            f"The directory {directory.folder} is not empty. Choose another with --out, or go on with what is there: "
-            "--resume."
+            f"The directory {directory.folder} is not empty. Choose another with --out, go on with the run there "
+            "(--resume), or remove it (--force)."
         )
     _check_reference(problem)
     if (text := undetermined(problem)) is not None:
@@ -133,8 +148,10 @@ def _run(
         state = trainer.init(start, compile=True)  # settings that make no sense fail here, before anything is written
         signals = nullcontext(stop_requested) if stop_requested is not None else _stop_signals()
         with directory.locked(), signals as stop_requested:
-            if stored is not None:  # the bounds may be new
-                directory.write_settings(settings)
+            if force and directory.started:
+                observer.message(f"--force removed from {directory.folder}: {', '.join(remove_run(directory))}")
+            if stored is not None:
+                directory.write_resumed(problem, settings, name)
             else:
                 directory.write_config(problem, settings, name)
             session = Session(trainer, directory, observer, checkpoint_seconds, stop_requested)
@@ -142,7 +159,6 @@ def _run(
                 return session.train(state, resume)
 
             def run_task(settings: Settings, task: RunDirectory, start: Any) -> Result:
-                name = directory.config["problem"]
                 return _run(
                     problem, settings, task, task.started, name, checkpoint_seconds, observer, start, stop_requested
                 )
@@ -151,11 +167,25 @@ def _run(
 
 
 def _check_same_problem(directory: RunDirectory, problem: Problem, name: str | None) -> None:
-    if directory.config["description"] != json.loads(json.dumps(describe(problem))):
+    if directory.changed_problem:
+        return
+    stated, given = directory.config["description"], json.loads(json.dumps(describe(problem)))
+    if stated["class"] == given["class"]:
+        directory.problem  # noqa: B018  raises an error that says what differs
+    if stated != given:
         raise RunError(
             f"The run in {directory.folder} is of another problem: {directory.problem_label}, not "
             f"{name or type(problem).__name__}. Nothing was changed. Resume it with its own problem, or choose another "
             "directory."
+        )
+
+
+def _warn_of_other_devices(directory: RunDirectory, observer: Observer) -> None:
+    before, now = len(directory.config["devices"]), len(jax.devices())
+    if before and before != now:
+        observer.message(
+            f"warning: the run was started on {before} devices and goes on with {now}. Its result will not be bit for "
+            f"bit that of an uninterrupted run. For that, use --devices {before}."
         )
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from clpinn.errors import Outcome
+from clpinn.errors import CheckpointError, Outcome
 from clpinn.runs.callbacks import Observer, TrainingStep
-from clpinn.runs.directory import RunDirectory, plain
+from clpinn.runs.directory import RunDirectory
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.runs.metrics import displaced_thetas, evaluation_thetas, not_learnt_text, run_metrics
+from clpinn.runs.records import plain
 from clpinn.shown import html_table
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.optimizers import Step
@@ -178,6 +179,11 @@ class Session:
         if restored is None:
             message(f"There is no checkpoint in {self.directory.folder} yet: the run starts from the beginning.")
             return start, 0.0
+        if restored.state.stage not in (*self.trainer.stages, DONE):
+            raise CheckpointError(
+                f"A checkpoint in {self.directory.folder} is of the stage {restored.state.stage!r}, but the run has "
+                f"{', '.join(self.trainer.stages)}. Train again, or restore the run."
+            )
         for text in restored.damaged:
             message(text)
         self.trainer.timing.seconds.update(restored.seconds)

@@ -1,5 +1,6 @@
 """A field: the outputs on a grid as an xarray.Dataset."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from clpinn.errors import DomainError, warn_outside
 from clpinn.formulation.domain import Axis, Grid
 from clpinn.formulation.geometry import box_names, box_points, outside_domain, physical_extent, placed
 from clpinn.formulation.problem import Problem
+from clpinn.machine import free_memory
 from clpinn.surrogate.answers import names_error
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def field(
         )
     rows = _given_rows(problem, given if physical else {in_box.get(name, name): given[name] for name in given}, given)
     counts = _counts(problem, count, rows, in_box)
+    _require_memory(problem, counts, rows)
     free = _physical_axes(problem, rows, counts) if physical else _box_axes(problem, counts)
     grid = {name: rows[name] if name in rows else free[name] for name in (*problem.parameters, *problem.coordinates)}
     varied = [name for name in grid if grid[name].ndim]
@@ -127,6 +130,21 @@ def _masked(
     for name, column in evaluate([*box[inside].T, *thetas[inside].T]).items():
         outputs[name][inside] = column
     return {name: column.reshape(spread[0].shape) for name, column in outputs.items()}
+
+
+def _require_memory(problem: Problem, counts: Mapping[str, int], given: Mapping[str, ArrayLike]) -> None:
+    """Raise an error if the field does not fit into the memory that is free."""
+    sizes = [
+        counts.get(name, len(problem.evaluation.values[name])) for name in problem.coordinates if name not in given
+    ]
+    sizes += [np.size(row) for row in given.values()]
+    points = math.prod(min(size, 10**18) for size in sizes)
+    needed = 8 * points * (len(problem.outputs) + len(problem.axes))
+    if needed > free_memory():
+        raise DomainError(
+            f"A field of {points:.1e} points needs about {needed / 1e9:.3g} GB of memory, but "
+            f"{free_memory() / 1e9:.1f} GB are free. Ask for fewer points, or give some coordinates: x=0.5."
+        )
 
 
 def _row(name: str, given: ArrayLike) -> np.ndarray:

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from clpinn.errors import CheckpointError, SurrogateError
+from clpinn.errors import CheckpointError, ProblemError, SurrogateError
+from clpinn.formulation.fingerprint import check_unchanged, fingerprint
 from clpinn.formulation.problem import Problem, describe
 from clpinn.formulation.validation import validate
 from clpinn.networks.architecture import Architecture
@@ -39,6 +41,7 @@ def write(path: Path, contents: Contents) -> None:
         "clpinn": version("clpinn"),
         "problem": next((name for name, make in BENCHMARKS.items() if type(problem) is make), None),
         "description": describe(problem),
+        "fingerprint": fingerprint(problem),
         "network": dataclasses.asdict(network.architecture),
         "heads": 0 if heads is None else len(heads.thetas),
         "way": None if heads is None else heads.way,
@@ -47,8 +50,11 @@ def write(path: Path, contents: Contents) -> None:
     checkpoint.write(path, {"network": network, "heads": heads}, header)
 
 
-def read(path: Path, problem: Problem | None = None) -> Contents:
-    """What a file holds. The file of a problem that is not a benchmark needs that problem."""
+def read(path: Path, problem: Problem | None = None, changed_problem: bool = False) -> Contents:
+    """What a file holds. The file of a problem that is not a benchmark needs that problem.
+
+    A problem that computes something else than the one of the file is an error, unless `changed_problem`.
+    """
     if not path.is_file():
         raise SurrogateError(
             f"There is no file {path}. Give one that a surrogate was saved to (model.clpinn of a run)."
@@ -67,10 +73,8 @@ def read(path: Path, problem: Problem | None = None) -> Contents:
         validate(problem)
     try:
         problem = problem or _benchmark(path, header["problem"], header["description"])
-        if describe(problem) != header["description"]:
-            raise SurrogateError(
-                f"{path} is of another problem than the one given: {header['description']}, not {describe(problem)}."
-            )
+        if not changed_problem:
+            _require_same(problem, header["description"], header.get("fingerprint"), path)
         if header["network"]["depth"] > len(arrays):
             raise ValueError("fewer arrays than layers")
         # Only shapes: a file must not make us allocate what its header asks for.
@@ -80,10 +84,35 @@ def read(path: Path, problem: Problem | None = None) -> Contents:
         if shapes != expected:
             raise ValueError("arrays of other shapes than the network's")
         record = dict(header["record"])
+        _check_record(record, problem)
+    except ProblemError:  # a changed problem
+        raise
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise SurrogateError(f"{path} holds no surrogate: its description makes no sense ({error!r}).") from None
     with jax.enable_x64(True):
         return Contents(problem, jax.tree.map(jnp.asarray, tree["network"]), tree["heads"], record)
+
+
+def _require_same(
+    problem: Problem, description: Mapping[str, Any], fingerprint: Mapping[str, str] | None, path: Path
+) -> None:
+    """Raise an error if a file is of another problem, or of this one before it was changed."""
+    if description["class"] == type(problem).__name__:
+        check_unchanged(problem, fingerprint, str(path))
+    if describe(problem) != description:
+        raise SurrogateError(
+            f"{path} is of another problem than the one given: {description}, not {describe(problem)}."
+        )
+
+
+def _check_record(record: Mapping[str, Any], problem: Problem) -> None:
+    """Raise a ValueError or TypeError unless the thetas and settings of a training record can be used."""
+    for name in ("tasks", "displaced"):
+        thetas = record.get(name, [])
+        np.asarray(thetas, float).reshape(len(thetas), len(problem.parameters))
+    for name in ("settings", "versions"):
+        if not isinstance(record.get(name, {}), Mapping):
+            raise TypeError(f"{name} is {record[name]!r:.50}")
 
 
 def _benchmark(path: Path, name: str | None, description: Mapping[str, Any]) -> Problem:

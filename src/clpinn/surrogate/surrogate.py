@@ -358,11 +358,12 @@ class Surrogate:
         return digest.hexdigest()
 
 
-def load(path: Path | str, problem: Problem | None = None) -> Surrogate:
+def load(path: Path | str, problem: Problem | None = None, changed_problem: bool = False) -> Surrogate:
     """A surrogate from its file, or from the directory of a run that has ended.
 
     The file of one of clpinn's benchmarks needs nothing else. For a problem of your own, give that problem too: a file
-    holds no code.
+    holds no code. If the problem computes something else than the one that was trained, that is an error.
+    `changed_problem=True` accepts the change.
     """
     path = Path(path)
     if path.is_dir():
@@ -372,4 +373,4 @@ def load(path: Path | str, problem: Problem | None = None) -> Surrogate:
                 f"There is no {MODEL} in {path.parent}. Give a surrogate's file, or the directory of a run that has "
                 "ended."
             )
-    return Surrogate(*file.read(path, problem))
+    return Surrogate(*file.read(path, problem, changed_problem))

@@ -17,9 +17,8 @@ import errno
 import hashlib
 import json
 import math
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from clpinn.errors import CheckpointError
+from clpinn.files import DIGEST_SIZE, is_temporary, write_checked
 
 MAGIC = b"clpinn\r\n"  # the line end shows a transfer in text mode, as in PNG
 FORMAT = 1
-DIGEST_SIZE = hashlib.sha256().digest_size
 
 _NAME = re.compile(r"step-(\d{10,})\.checkpoint")
-_TEMPORARY = ".temporary"
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,6 @@ def save(folder: Path | str, step: int, tree: Any, description: Mapping[str, Any
     if step < 0 or keep < 1:
         raise CheckpointError(f"A checkpoint needs step >= 0 and keep >= 1, but got {step} and {keep}.")
     folder = Path(folder)
-    for stray in folder.glob(f"*{_TEMPORARY}"):  # only a writer that died leaves one
-        with contextlib.suppress(OSError):
-            stray.unlink(missing_ok=True)
     target = folder / f"step-{step:010d}.checkpoint"
     write(target, tree, {"step": int(step), "description": dict(description)})
     earlier = [number for number in _files(folder) if number <= step]
@@ -78,31 +73,16 @@ def write(target: Path, tree: Any, description: Mapping[str, Any]) -> None:
         _require_array(path, leaf)
     arrays = {path: np.asarray(array) for path, array in jax.device_get(arrays).items()}
     header = _header(arrays, description)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}{_TEMPORARY}")
+
+    def parts() -> Iterator[bytes]:
+        yield from (MAGIC, len(header).to_bytes(8, "little"), header)
+        for array in arrays.values():
+            yield _little_endian(array).tobytes()
+
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256()
-        with open(temporary, "wb") as file:
-            for part in (MAGIC, len(header).to_bytes(8, "little"), header):
-                digest.update(part)
-                file.write(part)
-            for array in arrays.values():
-                raw = _little_endian(array).tobytes()
-                digest.update(raw)
-                file.write(raw)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise CheckpointError(_cannot_write(target, error, arrays)) from error
-        raise
-    # The new name must outlast a crash before an older file goes. Not every file system offers this.
-    with contextlib.suppress(OSError):
-        _synchronize(target.parent)
+        write_checked(target, parts())
+    except OSError as error:
+        raise CheckpointError(_cannot_write(target, error, arrays)) from error
 
 
 def load(folder: Path | str, like: Any) -> Loaded | None:
@@ -127,6 +107,12 @@ def load(folder: Path | str, like: Any) -> Loaded | None:
             "or remove them.\n" + "\n".join(damaged)
         )
     return None
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files that `save` makes in a folder: checkpoints, and temporary files of writers that died."""
+    temporary = [path for path in folder.iterdir() if is_temporary(path)] if folder.is_dir() else []
+    return [*_files(folder).values(), *temporary]
 
 
 def _files(folder: Path) -> dict[int, Path]:
@@ -180,14 +166,6 @@ def _cannot_write(target: Path, error: OSError, arrays: dict[str, np.ndarray]) -
     )
 
 
-def _synchronize(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 # Reading ----------------------------------------------------------------------------------------------------
 
 
@@ -211,7 +189,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         arrays = {}
         for leaf in header["leaves"]:
             dtype, shape = jnp.dtype(leaf["dtype"]), tuple(leaf["shape"])
-            if not _storable(dtype) or min(shape, default=0) < 0:
+            if not isinstance(leaf["path"], str) or not _storable(dtype) or min(shape, default=0) < 0:
                 raise ValueError(f"an array of dtype {dtype} and shape {shape}")
             start, end = end, end + dtype.itemsize * math.prod(shape)
             flat = np.frombuffer(body[start:end], dtype.newbyteorder("<")).astype(dtype)

@@ -126,6 +126,47 @@ class Settings:
     """Number of thetas whose errors are recorded along the run. Training does not depend on them."""
 
 
+_TINY, _LARGE, _MANY = 1e-300, 1e300, 10**15
+ABOVE_ZERO = f"at least {_TINY:g}"
+MOST_WEIGHTS = 2 * 10**8
+RANGES: dict[str, tuple[float, float]] = {
+    "seed": (-(2**63), 2**63 - 1),
+    "network.width": (1, 10_000),
+    "network.depth": (1, 1000),
+    "network.hyper": (1, 10_000),
+    "network.support": (1, 10_000),
+    "tasks.active": (0, 100_000),
+    "tasks.replay": (0, 100_000),
+    "tasks.fraction": (_TINY, 1),
+    "tasks.interval": (1, _MANY),
+    "tasks.evaluations": (1, 1_000_000),
+    "tasks.kappa": (0, _LARGE),
+    "tasks.coverage": (0, _LARGE),
+    "weights.static": (-_LARGE, _LARGE),
+    "weights.dynamic": (-_LARGE, _LARGE),
+    "adam.steps": (0, _MANY),
+    "adam.learning_rate": (0, _LARGE),
+    "adam.decay_rate": (0, _LARGE),
+    "lbfgs.steps": (0, _MANY),
+    "lbfgs.history": (1, 10_000),
+    "lbfgs.gradient_tolerance": (0, _LARGE),
+    "lbfgs.evaluations": (_TINY, _LARGE),
+    "natural.rows": (1, 10_000_000),
+    "natural.damping": (0, _LARGE),
+    "natural.momentum": (0, 1),
+    "natural.noise": (0, _LARGE),
+    "natural.causality": (0, _LARGE),
+    "natural.last_step": (_TINY, 1),
+    "chunk": (1, 10_000_000),
+    "batch": (_TINY, 1),
+    "steps": (1, _MANY),
+    "seconds": (_TINY, _LARGE),
+    "until": (_TINY, _LARGE),
+    "probe": (0, 1_000_000),
+}
+"""The smallest and the largest value of each number."""
+
+
 # Settings as text --------------------------------------------------------------------------------------------
 
 
@@ -135,8 +176,10 @@ def to_dict(settings: Settings) -> dict[str, Any]:
 
 
 def from_dict(values: Mapping[str, Any]) -> Settings:
-    """The settings that `to_dict` wrote; an unknown or ill-typed entry is an error."""
-    return _build(Settings, values, "")
+    """The settings that `to_dict` wrote; an unknown or ill-typed entry, or a number out of range, is an error."""
+    settings = _build(Settings, values, "")
+    _check_ranges(settings)
+    return settings
 
 
 def override(settings: Settings, assignments: list[str]) -> Settings:
@@ -173,7 +216,27 @@ def _merged(base: dict[str, Any], update: Mapping[str, Any], path: str) -> dict[
     return base
 
 
+def _check_ranges(settings: Settings) -> None:
+    for path, (low, high) in RANGES.items():
+        value: Any = settings
+        for name in path.split("."):
+            value = getattr(value, name)
+        if value is None or low <= value <= high:
+            continue
+        limit = f"at least {low:g}" if value < low else f"at most {high:g}" if value > high else "a number"
+        raise SettingsError(f"{path} must be {'above zero' if limit == ABOVE_ZERO else limit}, but got {value}.")
+    weights = settings.network.width**2 * settings.network.depth
+    if weights > MOST_WEIGHTS:
+        raise SettingsError(
+            f"network.width={settings.network.width} and network.depth={settings.network.depth} give about "
+            f"{weights:.0e} weights, but at most {MOST_WEIGHTS:.0e} can be trained. Choose a smaller network."
+        )
+
+
 def _build(kind: Any, values: Mapping[str, Any], where: str) -> Any:
+    if not isinstance(values, Mapping):
+        group = where.removesuffix(".") or "settings"
+        raise SettingsError(f"{group} must be a group of settings by name, but got {values!r}.")
     hints = get_type_hints(kind)
     unknown = [name for name in values if name not in hints]
     if unknown:

@@ -1,12 +1,14 @@
 """What changes in a run, how long its parts take, and how it reports."""
 
 import math
+import reprlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 
 from clpinn.errors import Outcome
@@ -71,6 +73,35 @@ class State:
         """The plain values."""
         return {name: value for name, value in vars(self).items() if name not in ARRAYS}
 
+    def misfit(self, tree: dict[str, Any], counters: Mapping[str, Any]) -> str | None:
+        """What of a checkpoint does not fit this state of the same run, in words; None if all of it fits."""
+        for name, value in self.counters().items():
+            if name not in counters:
+                return f"{name} is missing"
+            given = counters[name]
+            fits = isinstance(given, str) if isinstance(value, str) else _is_count(given)
+            if isinstance(value, float):
+                fits = isinstance(given, int | float) and not isinstance(given, bool)
+            if not fits:
+                return f"{name} is {reprlib.repr(given)}"
+        for name in ("network", "adam", "lbfgs", "natural"):
+            arrays = [jax.tree.leaves(part) for part in (getattr(self, name), tree[name])]
+            if any(ours.shape != theirs.shape or ours.dtype != theirs.dtype for ours, theirs in zip(*arrays)):
+                return f"{name} has arrays of another shape or type"
+        pool, parameters = tree["pool"], self.pool.active.shape[1]
+        active, tasks = len(np.atleast_1d(pool.active)), sum(len(np.atleast_1d(a)) for a in (pool.active, pool.replay))
+        expected = [
+            (pool.active, (active, parameters)),
+            (pool.replay, (tasks - active, parameters)),
+            (pool.kept, (active,)),
+            (tree["weights"], (tasks,)),
+            (tree["losses"], (tasks,)),
+            (tree["displaced"], (len(np.atleast_1d(tree["displaced"])), parameters + 2)),
+        ]
+        return next(
+            (f"an array of the pool has the shape {a.shape}" for a, shape in expected if a.shape != shape), None
+        )
+
 
 @dataclass
 class Timing:
@@ -110,3 +141,7 @@ class Hooks:
     elapsed: Callable[[], float] = lambda: 0.0
     """Wall seconds of the run so far, those before a resume included."""
     message: Callable[[str], None] = _ignore
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62

@@ -288,7 +288,6 @@ def undefined_text(problem: Problem, term: str, batch: Batch, undefined: Int[np.
 
 def _require_settings(settings: Settings) -> None:
     """Raise where settings make no sense for this stage."""
-    natural = settings.natural
     if settings.precision != "double":
         raise SettingsError("The natural optimiser needs precision=double: single is not enough for its kernel.")
     if settings.adam.decay != "none" or settings.lbfgs.freeze:
@@ -296,8 +295,5 @@ def _require_settings(settings: Settings) -> None:
             "Decay and freezing (acr2-full) belong to Adam and L-BFGS, and natural has neither. Use "
             "optimizer=adam-lbfgs, or acr2."
         )
-    if natural.rows < 1 or not 0 < natural.last_step <= 1 or not natural.causality >= 0:
-        raise SettingsError(
-            "natural.rows must be at least 1, natural.last_step above 0 and at most 1, and natural.causality at "
-            f"least 0, but got {natural.rows}, {natural.last_step} and {natural.causality}."
-        )
+    if settings.weights.kind == "dynamic" and settings.tasks.selector == "free":
+        raise SettingsError("weights.kind=dynamic weighs tasks, and tasks.selector=free has none. Use equal weights.")
