@@ -77,7 +77,7 @@ def small(monkeypatch):
     """Three steps of a small network, whatever the settings of a run say."""
     original = running._run
 
-    def run(problem: Any, settings: Any, *arguments: Any) -> Any:
+    def run(problem: Any, settings: Any, *arguments: Any, **options: Any) -> Any:
         network = replace(settings.network, width=6, depth=2, support=settings.network.support and 2)
         settings = replace(
             settings,
@@ -88,7 +88,7 @@ def small(monkeypatch):
             seconds=None,
             until=None,
         )
-        return original(problem, settings, *arguments)
+        return original(problem, settings, *arguments, **options)
 
     monkeypatch.setattr(running, "_run", run)
     monkeypatch.setattr(adapt, "ROWS", 64)

@@ -22,7 +22,6 @@ from clpinn.presets import natural
 from clpinn.problems import load_problem
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.run import run
-from clpinn.runs.session import Observer
 from clpinn.training.settings import override
 
 SOURCE = """
@@ -298,8 +297,8 @@ def test_other_devices_are_warned_of(tmp_path):
     config["devices"] = ["one"] * 7
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     messages = []
-    observer = Observer(message=messages.append)
-    run(problem, replace(settings, steps=3), tmp_path / "run", resume=True, observer=observer)
+    callbacks = cl.Callbacks(message=messages.append)
+    run(problem, replace(settings, steps=3), tmp_path / "run", resume=True, callbacks=callbacks)
     assert "started on 7 devices and goes on with 1" in messages[0] and "--devices 7" in messages[0]
 
 

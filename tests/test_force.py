@@ -11,12 +11,12 @@ from running import natural_for, settings_for
 from small import Decay
 from typer.testing import CliRunner
 
+import clpinn as cl
 from clpinn.cli.app import app
 from clpinn.errors import ClpinnError, RunError, SettingsError
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.removal import remove_run
 from clpinn.runs.run import run
-from clpinn.runs.session import Observer
 
 SETTINGS = replace(natural_for(), steps=2)
 
@@ -36,7 +36,7 @@ def test_a_run_is_replaced_and_what_was_removed_is_said(folder):
     (folder / "notes.txt").write_text("precious")
     (folder / "checkpoint" / "notes.txt").write_text("precious")
     before, messages = files(folder), []
-    run(Decay(), replace(SETTINGS, seed=1), folder, force=True, observer=Observer(message=messages.append))
+    run(Decay(), replace(SETTINGS, seed=1), folder, force=True, callbacks=cl.Callbacks(message=messages.append))
     assert RunDirectory(folder).metrics["seed"] == 1
     (said,) = [message for message in messages if "--force removed" in message]
     kept = {".lock", "notes.txt", "checkpoint/notes.txt"}

@@ -55,8 +55,8 @@ def no_training(monkeypatch):
     init = Trainer.init
     monkeypatch.setattr(Trainer, "init", lambda self, start=None, compile=False: init(self, start))
     monkeypatch.setattr(Session, "train", lambda self, state, resume: self._restored(state) if resume else None)
-    monkeypatch.setattr("clpinn.report.page.explorer_html", lambda *_: "", raising=False)
-    monkeypatch.setattr("clpinn.report.page.KINDS", {}, raising=False)
+    monkeypatch.setattr("clpinn.report.page.explorer_html", lambda *_, **__: "")
+    monkeypatch.setattr("clpinn.report.page.KINDS", {})
 
 
 # Damage -------------------------------------------------------------------------------------------------------

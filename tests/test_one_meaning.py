@@ -105,7 +105,7 @@ def test_all_ways_to_ask_for_a_point_agree(problem, tmp_path, monkeypatch):
     for dataset in (field, in_box):
         assert {name: float(dataset[name]) for name in point} == pytest.approx(point, abs=1e-12)
 
-    monkeypatch.setattr("clpinn.cli.predict.load_surrogate", lambda run, problem: surrogate)
+    monkeypatch.setattr("clpinn.cli.predict.load_surrogate", lambda *_: surrogate)
     words = [f"{name}={float(value)!r}" for name, value in (point | theta).items()]
     done = CliRunner().invoke(app, ["predict", "run", *words, "--no-trust", "--json"], catch_exceptions=False)
     prediction = json.loads(done.stdout)
@@ -195,7 +195,7 @@ def test_a_point_outside_is_told_in_physical_terms(monkeypatch):
         assert np.isfinite(answer) and np.isclose(answer, surrogate.function()(x=0.1, y=0.05, R=0.5)["u"])
     with pytest.warns(cl.OutsideBoxWarning, match=OUTSIDE):
         assert np.isnan(surrogate.field(x=0.1, y=0.05, R=0.5)["u"])
-    monkeypatch.setattr("clpinn.cli.predict.load_surrogate", lambda run, problem: surrogate)
+    monkeypatch.setattr("clpinn.cli.predict.load_surrogate", lambda *_: surrogate)
     done = CliRunner().invoke(app, ["predict", "run", "R=0.5", "x=0.1", "y=0.05", "--no-trust"], catch_exceptions=False)
     assert "warning: The point x = 0.1, y = 0.05 is outside the domain" in done.stderr
     assert "u = not finite" in done.stdout

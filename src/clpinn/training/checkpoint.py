@@ -97,7 +97,7 @@ def load(folder: Path | str, like: Any) -> Loaded | None:
         try:
             header, arrays = read(path)
             step, description = int(header["step"]), dict(header["description"])
-        except (CheckpointError, OSError, KeyError, TypeError, ValueError) as error:
+        except (CheckpointError, OSError, KeyError, TypeError, ValueError, OverflowError) as error:
             damaged.append(f"Checkpoint {path.name} cannot be used: {error}")
             continue
         return Loaded(step, restore(path, arrays, like), description, damaged)
