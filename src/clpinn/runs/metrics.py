@@ -65,8 +65,8 @@ def not_learnt_text(metrics: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"NOT LEARNT: after {metrics['steps']} steps the residual of {', '.join(names)} is still as large as its own "
-        "terms, so the answers cannot be trusted yet. Go on with --resume and a larger --seconds or --steps. If it stays so, "
-        "docs/troubleshooting.md says what to look for."
+        "terms, so the answers cannot be trusted yet. Go on with --resume and a larger --seconds or --steps. If it "
+        "stays so, docs/troubleshooting.md says what to look for."
     )
 
 
