@@ -69,10 +69,29 @@ def test_a_wrong_coefficient_and_a_rounded_one():
 
     class Rounded(Heat):
         def residual(self, d, kappa):
-            return d.u_t - 1.0001 * kappa * d.u_xx
+            return d.u_t - 1.00001 * kappa * d.u_xx
 
     assert verdicts(Wrong())["equation: residual"] == "does not agree"
     assert verdicts(Rounded())["equation: residual"] == "nearly"
+
+
+def test_a_condition_is_judged_by_its_own_terms():
+    """A flux at the end is small against the flux inside, and two per cent of it are a mistake."""
+
+    class Flux(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box(h=(1, 2))
+        conditions = (cl.Condition("end", lambda d, h: d.u_x + 1.02 * 2.5 * h * d.u, on=cl.at(x=1)),)
+
+        def residual(self, d, h):
+            return d.u_x + 2.5 * h * d.u
+
+        def reference(self, x, h):
+            return {"u": jnp.exp(-2.5 * h * x)}
+
+    checks = {check.term: check for check in check_reference(Flux(), KEY)}
+    assert checks["equation"].verdict == "agrees" and checks["end"].verdict == "does not agree"
+    assert checks["end"].relative == pytest.approx(0.01, rel=0.2)
 
 
 def test_a_reference_that_is_not_defined_somewhere_does_not_agree():

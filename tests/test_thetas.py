@@ -84,7 +84,7 @@ def test_words_become_thetas_in_the_order_of_the_box():
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["nu"], "given as name=value, such as nu=0.0113, but got 'nu'"),
+        (["nu"], "given as name=number, such as nu=0.0113, but got 'nu'"),
         (["nu=a"], "but got 'nu=a'"),
         (["nu=1,"], "but got 'nu=1,'"),
         (["nu=1"], "No value for 'rho'"),

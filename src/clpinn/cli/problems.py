@@ -45,7 +45,11 @@ def _described(name: str, plot: Path | None) -> dict[str, Any]:
     checks = check_reference(problem, make_key(0))
     described["reference_checks"] = [
         {"term": check.term, "residual": check.residual, "verdict": check.verdict}
-        | ({"largest": check.largest, "size": check.size, "worst_at": dict(check.worst)} if check.checked else {})
+        | (
+            {"largest": check.largest, "relative": check.relative, "worst_at": dict(check.worst)}
+            if check.checked
+            else {}
+        )
         for check in checks
     ]
     described["reference_text"] = [str(check) for check in checks]

@@ -69,7 +69,7 @@ def print_metrics(metrics: dict[str, Any], folder: Path) -> None:
     if metrics.get("not_learnt"):
         screen.print(f"not learnt: {', '.join(metrics['not_learnt'])}", style="bold red", markup=False, highlight=False)
     if "outcome" in metrics:
-        line = f"{metrics['outcome']} after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s"
+        line = f"ended ({metrics['outcome']}) after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s"
         line += f" and {metrics['compile_seconds']:.0f} s of compilation" * (metrics.get("compile_seconds", 0) >= 1)
         if metrics["method"] != "free":
             line += f"; {metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"

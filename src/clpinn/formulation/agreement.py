@@ -6,7 +6,7 @@ A disagreement is a typing error, in the problem or in the reference. Nothing he
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +31,10 @@ from clpinn.keys import Key, fold_in, make_key
 
 POINTS, THETAS = 200, 3
 """Points of each term, and thetas that a reference in NumPy is asked for."""
-AGREES, NEARLY = 1e-6, 1e-2
+AGREES, NEARLY = 1e-6, 1e-4
 """Largest residual relative to its terms up to which a reference agrees, and up to which it may be approximate."""
+FLOOR = 1e-3
+"""Terms count as at least this share of their largest inside: u = 0 on a boundary is judged by u elsewhere."""
 INSIDE = make_key(1)
 """The key of the points inside the domain where sizes are measured."""
 IMPOSED = 1e-9
@@ -50,15 +52,11 @@ class Agreement:
     residual: str
     largest: float
     """The largest absolute residual; NaN where it is not defined at some point."""
-    size: float
-    """The largest size of the residual's terms."""
+    relative: float
+    """The largest of residual over size of its terms at the same point."""
     worst: Mapping[str, float]
     """Physical coordinates and parameters of the largest residual, or of the first that is not defined."""
     checked: bool = True
-
-    @property
-    def relative(self) -> float:
-        return self.largest / self.size if self.size > 0 else self.largest
 
     @property
     def verdict(self) -> Verdict:
@@ -81,7 +79,7 @@ class Agreement:
         if self.verdict == "agrees":
             return f"{name}: agrees ({text})"
         if self.verdict == "nearly":
-            return f"{name}: agrees to {self.relative:.0e} only (at {worst}): the reference or a coefficient is rounded"
+            return f"{name}: agrees to {self.relative:.0e} only (at {worst}): an approximate reference, or a mistake"
         return f"{name}: DOES NOT AGREE ({text}, at {worst})"
 
 
@@ -115,13 +113,17 @@ def _traced(problem: Problem, condition: Condition | None, points: Points, theta
             return residuals(problem, None, x, theta)
         return condition_residuals(problem, condition, None, x, theta)
 
+    def sizes(points: Points) -> dict[str, np.ndarray]:
+        at_point = jax.vmap(lambda x, theta: residual_sizes(problem, condition, None, x, theta))
+        by_name = at_point(jnp.asarray(points), jnp.asarray(thetas))
+        return {name: np.nan_to_num(np.sum(list(part.values()), axis=0), posinf=0.0) for name, part in by_name.items()}
+
     by_name = jax.vmap(at)(jnp.asarray(points), jnp.asarray(thetas))
-    # Inside the domain, because u = 0 on a boundary is judged by how large u is elsewhere.
-    inside = jnp.asarray(problem.coordinates.sample(POINTS, INSIDE))
-    sizes = jax.vmap(lambda x, theta: residual_sizes(problem, condition, None, x, theta))(inside, jnp.asarray(thetas))
-    size = {name: _largest(np.sum(list(by_output.values()), axis=0)) for name, by_output in sizes.items()}
+    here, inside = sizes(points), sizes(problem.coordinates.sample(POINTS, INSIDE))
     return [
-        _agreement(problem, condition, name, np.asarray(part), size[name], points, thetas)
+        _agreement(
+            problem, condition, name, np.asarray(part), here[name] + FLOOR * np.max(inside[name]), points, thetas
+        )
         for name, part in by_name.items()
     ]
 
@@ -172,9 +174,10 @@ class _ByValues:
         if by_name is None:
             term = "equation" if condition is None else name
             return [Agreement(term, term, 0.0, 0.0, {}, checked=False)]
-        size = self._size(*problem.outputs)
+        # Where only values are known, what they do not explain of a residual is a term of it, too.
+        size = sum(map(np.abs, self._reference[name].values())) + FLOOR * self._size(*problem.outputs)
         return [
-            _agreement(problem, condition, residual, np.asarray(part), size, points, thetas)
+            _agreement(problem, condition, residual, np.asarray(part), size + np.abs(part), points, thetas)
             for residual, part in by_name.items()
         ]
 
@@ -222,7 +225,7 @@ def _agreement(
     condition: Condition | Literal["constrain"] | None,
     name: str,
     residual: Float[np.ndarray, " points"],
-    size: float,
+    sizes: Any,
     points: Points,
     thetas: Points,
 ) -> Agreement:
@@ -232,4 +235,6 @@ def _agreement(
     given = dict(zip(problem.axes, (*points[worst], *thetas[worst]), strict=True))
     at = {key: float(value) for key, value in (given | placed(problem, given)).items()}
     largest = float("nan") if undefined.any() else float(np.max(np.abs(residual)))
-    return Agreement(term, name, largest, size, at)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        relative = float(np.max(np.nan_to_num(np.abs(residual) / sizes)))
+    return Agreement(term, name, largest, relative, at)

@@ -77,7 +77,7 @@ def parse_values(words: list[str]) -> dict[str, Float[np.ndarray, " values"]]:
         except ValueError:
             equals = ""
         if not equals:
-            raise ClpinnError(f"A theta is given as name=value, such as nu=0.0113, but got {word!r}.")
+            raise ClpinnError(f"A value is given as name=number, such as nu=0.0113, but got {word!r}.")
     return values
 
 

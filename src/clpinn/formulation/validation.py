@@ -235,7 +235,7 @@ def user_error(label: str, error: Exception, axes: tuple[str, ...] = ()) -> Prob
     ]
     advice = next((f" {advice}" for kind, advice in ADVICE if isinstance(error, kind)), "")
     if isinstance(error, NameError) and error.name in axes:
-        advice = f" {error.name} belongs to the problem. Name it as an argument: {_with_argument(error, error.name)}."
+        advice = f". {error.name} belongs to the problem. Name it as an argument: {_with_argument(error, error.name)}."
     return ProblemError(f"{label} failed: {type(error).__name__}: {text}{''.join(lines[-1:])}{advice}")
 
 

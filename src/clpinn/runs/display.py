@@ -64,7 +64,7 @@ class Display:
 
     def compiling(self) -> None:
         """Say why the first step takes a while."""
-        self.message("compiling; the next run of this problem starts faster")
+        self.message("compiling")
 
     def event(self, record: dict[str, Any]) -> None:
         """Note the theta that an event added to the tasks."""

@@ -154,7 +154,10 @@ class Session:
             elapsed=elapsed,
             message=observer.message,
         )
+        first_step = state.step
         state, outcome = trainer.run(state, hooks)
+        if resume and state.step == first_step and outcome is not Outcome.STOPPED:
+            observer.message(f"No step was made. {outcome.advice}")
         save(state, now=True)
         return self.finish(state, Outcome(outcome), elapsed)
 
