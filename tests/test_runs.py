@@ -135,11 +135,9 @@ def test_two_runs_are_bit_identical_and_seeds_differ(tmp_path):
 
 
 def test_a_bound_in_seconds(tmp_path):
-    result = run(
-        Decay(),
-        settings_for("uni", "adam.steps=1000000", "lbfgs.steps=1000000", "seconds=4", "precision=double"),
-        tmp_path,
-    )
+    # Large and in double precision, so that L-BFGS does not converge before the time is over.
+    steps = ["adam.steps=1000000", "lbfgs.steps=1000000", "network.width=40", "network.depth=4", "precision=double"]
+    result = run(Decay(), settings_for("uni", "seconds=4", *steps), tmp_path)
     assert result.outcome == "time" and result.metrics["wall_seconds"] >= 4
     # Adam has half of the time, L-BFGS what is left.
     history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]

@@ -536,8 +536,8 @@ def test_thetas_from_words():
     problem = cl.problems.AllenCahn()
     assert parse_thetas(problem.parameters, ["rho=4", "nu=0.01,0.02"]).tolist() == [[0.01, 4], [0.02, 4]]
     for words, message in (
-        (["nu"], "name=value"),
-        (["nu=a", "rho=4"], "name=value"),
+        (["nu"], "name=number"),
+        (["nu=a", "rho=4"], "name=number"),
         (["nu=0.1"], "No value for 'rho'"),
         (["nu=0.1", "rho=3", "k=1"], "Unknown axis 'k'"),
         (["nu=0.1,0.2", "rho=3,4,5"], "2 of nu, 3 of rho"),
