@@ -1,5 +1,6 @@
 """The clpinn command: all subcommands, and how errors end it."""
 
+import gc
 import io
 import os
 import sys
@@ -46,6 +47,7 @@ def options(
 
 def main() -> None:
     """Run the command. What a user can mend ends in one clear message and an exit code."""
+    gc.set_threshold(100_000)  # imports and traces make many objects that stay
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may know ASCII only

@@ -113,7 +113,7 @@ class SizeMeter:
         if theta is not None:
             thetas, points = np.asarray(theta, float)[None], POINTS_AT_ONE_THETA
         inside = self.terms.sample("interior", point_key, points)
-        by_term = self._root_mean_squares(network, inside, thetas, point_weights)
+        by_term = _root_mean_squares(self._begun(network, inside, thetas), inside, thetas, point_weights)
         sizes = {}
         for name, names in self.terms.residual_names.items():
             by_output = by_term[name]
@@ -132,11 +132,14 @@ class SizeMeter:
         return [*self._equation_sizes(network, key), *self._data_sizes(network)]
 
     def _equation_sizes(self, network: Any, key: Key) -> Iterator[ResidualSizes]:
+        begun = []
         for name in [name for name in self.terms.residuals if name not in self.terms.data]:
             theta_key, point_key, key = split(key, 3)
             thetas = self.terms.problem.parameters.sample(THETAS, theta_key, "uniform")
             points = self.terms.sample(name, point_key, THETAS * POINTS_PER_THETA)
-            for by_output in self._root_mean_squares(network, points, thetas)[name].values():
+            begun.append((name, points, thetas, self._begun(network, points, thetas)[name]))  # JAX works side by side
+        for name, points, thetas, sizes in begun:
+            for by_output in _root_mean_squares(sizes, points, thetas).values():
                 yield ResidualSizes(name, by_output.pop(""), by_output)
 
     def _data_sizes(self, network: Any) -> Iterator[ResidualSizes]:
@@ -148,21 +151,23 @@ class SizeMeter:
             for output, measured in data.values.items():
                 yield ResidualSizes(name, np.abs(measured), {output: np.abs(outputs[output])})
 
-    def _root_mean_squares(
-        self, network: Any, points: Points, thetas: Points, point_weights: PointWeights = equal_weights
-    ) -> dict[str, dict[str, dict[str, Float[np.ndarray, " thetas"]]]]:
-        """Sizes of the residuals over equal shares of the points per theta, by term, residual and output."""
+    def _begun(self, network: Any, points: Points, thetas: Points) -> dict[str, dict[str, dict[str, Array]]]:
+        """The sizes of the residuals at the points, by term, residual and output. Each theta has an equal share."""
         theta = np.repeat(thetas, len(points) // len(thetas), axis=0)
-        weight = point_weights(points).reshape(len(thetas), -1)
-        sizes = self._sizes(network, jnp.asarray(points, self.dtype), jnp.asarray(theta, self.dtype))
+        return self._sizes(network, jnp.asarray(points, self.dtype), jnp.asarray(theta, self.dtype))
 
-        def root_mean_square(size: Array) -> np.ndarray:
-            square = np.asarray(size, float).reshape(len(thetas), -1) ** 2
-            known = np.isfinite(square)  # a condition need not be defined inside the domain
-            total = np.sum(weight, axis=1, where=known)
-            return np.sqrt(np.sum(weight * square, axis=1, where=known) / np.where(total > 0, total, 1.0))
 
-        return jax.tree.map(root_mean_square, sizes)
+def _root_mean_squares(sizes: Any, points: Points, thetas: Points, point_weights: PointWeights = equal_weights) -> Any:
+    """A tree of sizes at points, (points,) each, as root mean squares over the points of each theta, (thetas,) each."""
+    weight = point_weights(points).reshape(len(thetas), -1)
+
+    def root_mean_square(size: Array) -> np.ndarray:
+        square = np.asarray(size, float).reshape(len(thetas), -1) ** 2
+        known = np.isfinite(square)  # a condition need not be defined inside the domain
+        total = np.sum(weight, axis=1, where=known)
+        return np.sqrt(np.sum(weight * square, axis=1, where=known) / np.where(total > 0, total, 1.0))
+
+    return jax.tree.map(root_mean_square, sizes)
 
 
 SizeFunction = Callable[[Any, Array, Array], dict[str, dict[str, Array]]]
