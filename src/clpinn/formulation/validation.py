@@ -165,10 +165,11 @@ def undetermined(problem: Problem) -> str | None:
     if problem.conditions or problem.constrain is not None:
         return None
     axes = [*problem.coordinates.axes, *problem.parameters.axes]
+    indices = [index for _, index in used_partials(problem, None)]
     open_axes = [
         name
         for i, (name, axis) in enumerate(zip(problem.axes, axes, strict=True))
-        if axis.scale != "periodic" and any(index[i] for _, index in used_partials(problem, None))
+        if axis.scale != "periodic" and any(index[i] for index in indices)
     ]
     if not open_axes:
         return None

@@ -53,14 +53,14 @@ from clpinn.runs.records import (
     read_table,
 )
 from clpinn.runs.register import record_problem, recorded_problem
-from clpinn.surrogate.surrogate import Surrogate, load
+from clpinn.surrogate.surrogate import MODEL, Surrogate, load
 from clpinn.training import checkpoint
 from clpinn.training.settings import Settings, from_dict, to_dict
 from clpinn.training.state import State
 from clpinn.training.trainer import Trainer
 
 METRICS, HISTORY, EVENTS = "metrics.json", "history.jsonl", "events.jsonl"
-ERRORS, MODEL, ADAPTED = "errors.csv", "model.clpinn", "adapted.clpinn"
+ERRORS, ADAPTED = "errors.csv", "adapted.clpinn"
 CHECKPOINT, TASKS, LOCK = "checkpoint", "tasks", ".lock"
 LIBRARIES = ("clpinn", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
 """Libraries whose versions config.json records."""
