@@ -73,14 +73,18 @@ class Axis:
             return self.from_unit(np.array([0.5]))
         return self.from_unit(np.linspace(0, 1, count, endpoint=self.scale != "periodic"))
 
-    def features(self, value: Jet) -> list[Jet]:
-        """The network inputs of a value: scaled to [-1, 1], or sine and cosine for a periodic axis."""
+    def scaled(self, value: Jet) -> Jet:
+        """A value mapped to [-1, 1], evenly on the axis' scale."""
         if self.scale == "log":
             ends = math.log(self.low), math.log(self.high)
             value = jets.log(value)
         else:
             ends = self.low, self.high
-        scaled = value * (2 / (ends[1] - ends[0])) + (-(ends[0] + ends[1]) / (ends[1] - ends[0]))
+        return value * (2 / (ends[1] - ends[0])) + (-(ends[0] + ends[1]) / (ends[1] - ends[0]))
+
+    def features(self, value: Jet) -> list[Jet]:
+        """The network inputs of a value: scaled to [-1, 1], or sine and cosine for a periodic axis."""
+        scaled = self.scaled(value)
         if self.scale == "periodic":
             return [jets.sin(scaled * math.pi), jets.cos(scaled * math.pi)]
         return [scaled]

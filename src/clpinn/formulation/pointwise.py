@@ -57,14 +57,14 @@ def named_derivatives(
 
 def residuals(problem: Problem, network: Network, x: Array, theta: Array) -> dict[str, Scalar]:
     """The equation's residuals at one point, by name. A single one is called "residual"."""
-    return _evaluate(problem, _term(problem, None), network, x, theta)
+    return _evaluate(problem, None, network, x, theta)
 
 
 def condition_residuals(
     problem: Problem, condition: Condition, network: Network, x: Array, theta: Array
 ) -> dict[str, Scalar]:
     """The residuals of a soft condition at one point, by name. A single one has the condition's name."""
-    return _evaluate(problem, _term(problem, condition), network, x, theta)
+    return _evaluate(problem, condition, network, x, theta)
 
 
 def residual_sizes(
@@ -76,7 +76,7 @@ def residual_sizes(
     |∂residual/∂derivative · derivative| over the output's derivatives. The key "" holds the absolute value of what is
     left if all derivatives are zero. For u_t + u u_x - f the sizes are u: |u_t| + 2 |u u_x| and "": |f|.
     """
-    partials, equation = _equation(problem, _term(problem, condition), x, theta)
+    partials, equation = equation_at(problem, condition, x, theta)
     zero = jnp.zeros((), x.dtype)
     keep = jets.closure([(0,) * len(problem.axes), *(index for _, index in partials)])
     outputs = output_jets(problem, network, x, theta, keep)
@@ -98,7 +98,7 @@ def used_partials(problem: Problem, condition: Condition | None) -> list[Partial
     used: list[Partial] = []
 
     def trace(x: Array, theta: Array) -> None:
-        used.extend(_equation(problem, _term(problem, condition), x, theta)[0])
+        used.extend(equation_at(problem, condition, x, theta)[0])
 
     jax.eval_shape(trace, *_shapes(problem))
     return used
@@ -109,7 +109,7 @@ def user_primitives(problem: Problem, condition: Condition | None) -> set[str]:
     partials = used_partials(problem, condition)
 
     def equation(x: Array, theta: Array, numbers: list[Array]) -> dict[str, Scalar]:
-        return _equation(problem, _term(problem, condition), x, theta)[1](dict(zip(partials, numbers)))
+        return equation_at(problem, condition, x, theta)[1](dict(zip(partials, numbers)))
 
     numbers = [jax.ShapeDtypeStruct((), jnp.float32)] * len(partials)
     return linearity.scalar_primitives(jax.make_jaxpr(equation)(*_shapes(problem), numbers).jaxpr)
@@ -125,7 +125,7 @@ def residuals_of_values(
     problem: Problem, condition: Condition | None, outputs: Mapping[str, Array], x: Array, theta: Array
 ) -> dict[str, Scalar] | None:
     """The residuals at one point where the outputs have these values; None if derivatives are needed as well."""
-    partials, equation = _equation(problem, _term(problem, condition), x, theta)
+    partials, equation = equation_at(problem, condition, x, theta)
     if any(any(index) for _, index in partials):
         return None
     return equation({partial: outputs[partial[0]] for partial in partials})
@@ -180,8 +180,11 @@ def _parse(problem: Problem, name: str) -> Partial:
     return parse_name(name, tuple(problem.outputs), problem.axes)
 
 
-def _equation(problem: Problem, term: _Term, x: Array, theta: Array) -> tuple[dict[Partial, None], Equation]:
-    """The partial derivatives that a term uses, and its residuals at this point as a function of them."""
+def equation_at(
+    problem: Problem, condition: Condition | None, x: Array, theta: Array
+) -> tuple[dict[Partial, None], Equation]:
+    """The partial derivatives that the equation or a condition uses, and its residuals here as a function of them."""
+    term = _term(problem, condition)
     zero = jnp.zeros((), x.dtype)
 
     def call(d: Derivatives, point: Mapping[str, Array]) -> Any:
@@ -205,9 +208,11 @@ def _equation(problem: Problem, term: _Term, x: Array, theta: Array) -> tuple[di
     return dict.fromkeys(_parse(problem, text) for text in names), equation
 
 
-def _evaluate(problem: Problem, term: _Term, network: Network, x: Array, theta: Array) -> dict[str, Scalar]:
+def _evaluate(
+    problem: Problem, condition: Condition | None, network: Network, x: Array, theta: Array
+) -> dict[str, Scalar]:
     """The residuals of a term. Highest derivatives share a stream where they can."""
-    partials, equation = _equation(problem, term, x, theta)
+    partials, equation = equation_at(problem, condition, x, theta)
     zero = jnp.zeros((), x.dtype)
     operators = _collapsed(equation, dict.fromkeys(partials, jnp.ones_like(zero)))
     indices = jets.closure([(0,) * len(problem.axes), *(index for _, index in partials)])
@@ -259,7 +264,7 @@ def _collapsed(equation: Equation, ones: Mapping[Partial, Array]) -> dict[tuple[
 
 def output_jets(problem: Problem, network: Network, x: Array, theta: Array, keep: frozenset[Key]) -> dict[str, Jet]:
     """Jets of the outputs along physical coordinates and parameters, by output."""
-    point, boxed = _variables(problem, x, theta, keep)
+    point, boxed = variables(problem, x, theta, keep)
     if network is None:
         return jets.compose(lambda **named: reference_values(problem, named), point, keep)
 
@@ -274,7 +279,7 @@ def output_jets(problem: Problem, network: Network, x: Array, theta: Array, keep
     return outputs
 
 
-def _variables(problem: Problem, x: Array, theta: Array, keep: frozenset[Key]) -> tuple[dict[str, Jet], dict[str, Jet]]:
+def variables(problem: Problem, x: Array, theta: Array, keep: frozenset[Key]) -> tuple[dict[str, Jet], dict[str, Jet]]:
     """Jets of the physical coordinates and parameters, and of the box coordinates as functions of them."""
     given = dict(zip(problem.axes, (*x, *theta), strict=True))
     if problem.place is None:

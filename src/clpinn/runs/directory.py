@@ -53,7 +53,8 @@ from clpinn.runs.records import (
     read_table,
 )
 from clpinn.runs.register import record_problem, recorded_problem
-from clpinn.surrogate.surrogate import MODEL, Surrogate, load
+from clpinn.surrogate.file import MODEL
+from clpinn.surrogate.surrogate import Surrogate, load
 from clpinn.training import checkpoint
 from clpinn.training.settings import Settings, from_dict, to_dict
 from clpinn.training.state import State

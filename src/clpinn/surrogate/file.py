@@ -22,6 +22,8 @@ from clpinn.surrogate.adaptations import Heads
 from clpinn.training import checkpoint
 
 FORMAT = 1
+MODEL = "model.clpinn"
+"""The surrogate's file in the directory of a run."""
 
 
 class Contents(NamedTuple):
@@ -51,10 +53,17 @@ def write(path: Path, contents: Contents) -> None:
 
 
 def read(path: Path, problem: Problem | None = None, changed_problem: bool = False) -> Contents:
-    """What a file holds. The file of a problem that is not a benchmark needs that problem.
+    """What a file holds, or the file of a run's directory. One that is not of a benchmark needs its problem.
 
     A problem that computes something else than the one of the file is an error, unless `changed_problem`.
     """
+    if path.is_dir():
+        path /= MODEL
+        if not path.is_file():
+            raise SurrogateError(
+                f"There is no {MODEL} in {path.parent}. Give a surrogate's file, or the directory of a run that has "
+                "ended."
+            )
     if not path.is_file():
         raise SurrogateError(
             f"There is no file {path}. Give one that a surrogate was saved to (model.clpinn of a run)."

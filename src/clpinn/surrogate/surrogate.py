@@ -5,6 +5,7 @@ surrogate.derivative("u_xx", x=0.1, t=0.5, nu=0.03)
 surrogate.field(nu=0.03)                          an xarray.Dataset on a grid
 surrogate.plot(nu=0.03)                           a picture of that field
 surrogate.function()                              a JAX function, for gradients through the surrogate
+surrogate.error(nu=0.03)                          the estimated error there, and whether to trust it
 surrogate.trust(nu=0.03)                          residual norms there, beside those over the box
 surrogate.fit("data.csv", unknown=("nu",))        parameters from measurements, with intervals
 surrogate.adapt(nu=0.0113)                        another surrogate, with a head at that theta
@@ -12,25 +13,23 @@ surrogate.save("burgers.clpinn")                  one file; clpinn.load reads it
 """
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from clpinn.errors import DomainError, SurrogateError
+from clpinn.errors import DomainError
+from clpinn.estimation.estimate import FUNCTIONS, TOLERANCE, Estimator
 from clpinn.formulation.domain import Grid, Points
 from clpinn.formulation.geometry import box_names
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
+from clpinn.formulation.thetas import checked_thetas
 from clpinn.keys import make_key
 from clpinn.networks.architecture import precision
 from clpinn.shown import html_table
@@ -38,18 +37,16 @@ from clpinn.surrogate import file
 from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
 from clpinn.surrogate.answers import Answers
+from clpinn.surrogate.error import ErrorEstimate, error_estimates
 from clpinn.surrogate.field import field
 from clpinn.surrogate.fit import STARTS, Fit, fit
 from clpinn.surrogate.measurements import read as read_measurements
+from clpinn.surrogate.provenance import digest, provenance
 from clpinn.surrogate.trust import ResidualNorms, Trust, norms_over
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
-
-
-MODEL = "model.clpinn"
-"""The surrogate's file in the directory of a run."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -245,6 +242,46 @@ class Surrogate:
     def _base_function(self) -> Callable[..., dict[str, Array]]:
         return Answers(self.problem, self.network, None, self.tasks).function(())
 
+    # Error -------------------------------------------------------------------------------------------------------
+
+    def error(
+        self,
+        tolerance: float = TOLERANCE,
+        functions: int = FUNCTIONS,
+        seconds: float | None = None,
+        /,
+        **theta: float,
+    ) -> ErrorEstimate:
+        """How wrong the surrogate is at one theta, estimated without a reference.
+
+        The linearised equations are solved for the error, in splines that are refined where they need to be. The
+        estimate is `resolved` if two resolutions agree; only then trust it. Measured data has no part in it.
+
+        Args:
+            tolerance: Two resolutions agree if they differ by less than this fraction of the error.
+            functions: Unknowns at most.
+            seconds: Time at most; by default there is no bound.
+            **theta: A value for each parameter.
+        """
+        self.problem.parameters.require(theta, complete=True)
+        thetas = [[theta[name] for name in self.problem.parameters]]
+        return self.error_many(thetas, tolerance, functions, seconds)[0]
+
+    def error_many(
+        self,
+        thetas: ArrayLike,
+        tolerance: float = TOLERANCE,
+        functions: int = FUNCTIONS,
+        seconds: float | None = None,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> list[ErrorEstimate]:
+        """The estimates of `error` at many thetas (thetas, parameters). Programs are compiled once.
+
+        `seconds` bounds each estimate. `progress` is called with the number of thetas done, and of all.
+        """
+        estimator = Estimator(self.problem, tolerance, functions, seconds)
+        return error_estimates(estimator, checked_thetas(self.problem, thetas), self.at, self.field, progress)
+
     # Trust -------------------------------------------------------------------------------------------------------
 
     def trust(self, **theta: float) -> Trust:
@@ -334,28 +371,12 @@ class Surrogate:
 
     def provenance(self) -> dict[str, Any]:
         """Where the numbers come from, in plain values: problem, box, version, checksum of the weights, training."""
-        record, problem = self.record, self.problem
-        settings = record.get("settings", {})
-        entries = {
-            "problem": type(problem).__name__,
-            "equation": problem.equation or (type(problem).__doc__ or "").strip().split("\n")[0],
-            "parameter_box": repr(problem.parameters),
-            "source": f"clpinn {version('clpinn')}, a neural network trained on the equations",
-            "weights_sha256": self.digest,
-            "heads": self.used_heads,
-            **{name: settings.get(name) for name in ("method", "optimizer", "seed")},
-            **{name: record.get(name) for name in ("steps", "outcome", "validation")},
-            "versions": json.dumps(record["versions"]) if "versions" in record else None,
-        }
-        return {name: value for name, value in entries.items() if value is not None}
+        return provenance(self.problem, self.digest, self.used_heads, self.record)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all weights, heads included."""
-        digest = hashlib.sha256()
-        for leaf in jax.tree.leaves((self.network, self.heads)):
-            digest.update(np.ascontiguousarray(leaf).tobytes())
-        return digest.hexdigest()
+        return digest((self.network, self.heads))
 
 
 def load(path: Path | str, problem: Problem | None = None, changed_problem: bool = False) -> Surrogate:
@@ -365,12 +386,4 @@ def load(path: Path | str, problem: Problem | None = None, changed_problem: bool
     holds no code. If the problem computes something else than the one that was trained, that is an error.
     `changed_problem=True` accepts the change.
     """
-    path = Path(path)
-    if path.is_dir():
-        path /= MODEL
-        if not path.is_file():
-            raise SurrogateError(
-                f"There is no {MODEL} in {path.parent}. Give a surrogate's file, or the directory of a run that has "
-                "ended."
-            )
-    return Surrogate(*file.read(path, problem, changed_problem))
+    return Surrogate(*file.read(Path(path), problem, changed_problem))

@@ -1,0 +1,396 @@
+"""The error of a network at one theta, by solving the linearised equations for it.
+
+If û solves R(u) = 0 only nearly, the solution is û + e with R'(û) e = -R(û) to first order. The error e is looked for
+in a spline space, by least squares over the equation and the soft conditions; hard conditions hold by the transform.
+The space is refined where something is left, until two resolutions agree. They decide whether the estimate is resolved:
+what is left of the residual does not (corners and kinks leave much, and move the solution little). A large error takes
+more than one Newton step.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from clpinn.errors import ProblemError
+from clpinn.estimation.least_squares import assembled, largest_left, relative_weights, solved
+from clpinn.estimation.meshes import Breaks, curvature_breaks, refined_breaks
+from clpinn.estimation.perturbed_programs import PerturbedPrograms, programs_of
+from clpinn.estimation.splines import Splines, SplineSpace
+from clpinn.formulation.domain import Grid
+from clpinn.formulation.identity import Identity
+from clpinn.formulation.perturbed import from_scaled, to_scaled
+from clpinn.formulation.problem import Problem
+
+TOLERANCE = 0.15
+"""Two resolutions agree if their errors differ by less than this fraction."""
+FUNCTIONS = 9000
+"""Unknowns at most."""
+INTERVALS = {1: 24, 2: 12, 3: 6}
+"""Intervals of each axis at the start, by the number of coordinates. More coordinates have too many products."""
+DEGREE, DEGREE_3 = 5, 4
+"""Degree of the splines, with up to two and with three coordinates. An equation of high order gets a higher one."""
+ABOVE_ORDER = 3
+"""The degree is at least the highest order of a derivative plus this."""
+OVERSAMPLING = 2.0
+"""Points on an axis for each spline, at least."""
+LARGE = 0.02
+"""A relative error above this takes more Newton steps."""
+NEWTON_STEPS, NEWTON_CHANGE = 8, 0.03
+"""Newton steps at most, and the relative change at which they end."""
+WEIGHTS_TOLERANCE = 0.3
+"""The error must move by less than this fraction if all residuals count alike."""
+NEARLY_SOLVED = 0.05
+"""If only this fraction of the residual is left, the next resolution is a little finer and not much."""
+LITTLE, SLOW, FAST = 1.2, 1.15, 0.65
+"""Growth of the number of intervals: a little, or for an axis with none and with most of what is left (SLOW + FAST)."""
+NEGLIGIBLE = 1e-13
+"""An error below this fraction of the outputs is rounding."""
+SAMPLES = {1: 801, 2: 129, 3: 33}
+"""Values on each axis of the grid on which the surrogate's curvature is seen."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A perturbation of the raw outputs at one theta, by splines."""
+
+    space: SplineSpace
+    coefficients: Float[np.ndarray, "outputs ..."]
+
+    def on_grid(self, problem: Problem, grid: Grid) -> Float[np.ndarray, "points outputs"]:
+        """Values at all points of a grid of box coordinates."""
+        axes = zip(problem.coordinates, problem.coordinates.axes)
+        scaled = [to_scaled(axis, grid.values[name]) for name, axis in axes]
+        return self.space.on_grid(self.coefficients, scaled).reshape(self.space.outputs, -1).T
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The estimated error of a network at one theta.
+
+    Attributes:
+        relative_l2: Norm of the error, relative to that of the corrected outputs, by output.
+        largest: Largest absolute error by output.
+        error: The error on the problem's evaluation grid: corrected outputs minus outputs.
+        resolved: Whether two resolutions agree.
+        reason: Why the estimate is resolved, or what limits it.
+        functions: Number of splines by coordinate.
+        difference: How far the last two resolutions are apart, relative to the error.
+        newton_steps: Steps of Newton's method in the last resolution.
+        correction: The correction of the raw outputs; None if there is none.
+    """
+
+    relative_l2: dict[str, float]
+    largest: dict[str, float]
+    error: Float[np.ndarray, "points outputs"]
+    resolved: bool
+    reason: str
+    functions: dict[str, int]
+    difference: float
+    newton_steps: int
+    correction: Correction | None
+
+
+class Estimator:
+    """Estimates the error of networks that solve one problem."""
+
+    def __init__(
+        self, problem: Problem, tolerance: float = TOLERANCE, functions: int = FUNCTIONS, seconds: float | None = None
+    ):
+        """Estimates end when resolutions agree within `tolerance`, or before `functions` or `seconds` are exceeded."""
+        if not (0 < tolerance < 1) or functions < 1 or (seconds is not None and not seconds > 0):
+            raise ProblemError(
+                "An estimate needs a tolerance between 0 and 1, at least one function and a time above zero, but got "
+                f"{tolerance}, {functions} and {seconds}."
+            )
+        self.problem = problem
+        self.tolerance, self.functions, self.seconds = tolerance, functions, seconds
+        self.evaluation = problem.evaluation
+
+    def at(self, network: Any, theta: Float[np.ndarray, " parameters"]) -> Estimate:
+        """The error of a network at a theta."""
+        if self._impossible is not None:
+            return self._without_answer(self._impossible)
+        return _Search(self, self._programs, _double(network), np.asarray(theta, float)).estimate()
+
+    def compile(self, network: Any) -> None:
+        """Compile what an estimate needs; otherwise the first estimate does it."""
+        if self._impossible is None:
+            self._programs.compile(_double(network))
+
+    @cached_property
+    def _programs(self) -> PerturbedPrograms:
+        return programs_of(Identity(self.problem))
+
+    @cached_property
+    def _impossible(self) -> str | None:
+        """Why there are no estimates for this problem, if so."""
+        coordinates = len(self.problem.coordinates)
+        if coordinates not in INTERVALS:
+            return f"The error is not estimated: the problem has {coordinates} coordinates, and splines serve up to 3."
+        try:
+            _ = self._programs
+        except ProblemError as error:
+            return f"The error is not estimated: {error}, and an estimate is made at one theta."
+        return None
+
+    def _without_answer(self, reason: str) -> Estimate:
+        nothing = dict.fromkeys(self.problem.outputs, math.nan)
+        error = np.full((len(self.evaluation), len(self.problem.outputs)), math.nan)
+        return Estimate(nothing, nothing, error, False, reason, {}, math.nan, 0, None)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The error at one resolution."""
+
+    space: SplineSpace
+    per_interval: list[int]
+    """Points of the equation in an interval of each axis."""
+    relative_weights: list[Float[np.ndarray, " elements"]]
+    """Factors that make all residuals of the network count alike, by block."""
+    left: list[Float[np.ndarray, "elements rows"]]
+    """What is left of the equation's residuals, by block."""
+    largest_left: float
+    """The largest fraction of any residual that is left."""
+    unknowns: np.ndarray
+    corrected: Float[np.ndarray, "points outputs"]
+    steps: int
+    converged: bool
+
+
+class _Search:
+    """The search for the error at one theta."""
+
+    def __init__(self, estimator: Estimator, programs: PerturbedPrograms, network: Any, theta: np.ndarray):
+        self.estimator, self.programs, self.network, self.theta = estimator, programs, network, theta
+        self.problem, self.grid = estimator.problem, estimator.evaluation
+        order = max(max(index) for index in programs.indices)
+        few = len(self.problem.coordinates) < 3
+        self.degree = max(DEGREE if few else DEGREE_3, order + ABOVE_ORDER)
+        self.base = self._values(np.zeros((len(self.grid), len(self.problem.outputs))))
+
+    def estimate(self) -> Estimate:
+        start = time.monotonic()
+        breaks = self._first_breaks()
+        before: _Level | None = None
+        difference = math.inf
+        while True:
+            began = time.monotonic()
+            level = self._level(breaks)
+            if level is None:
+                return self.estimator._without_answer(self._failure())
+            error = level.corrected - self.base
+            if before is not None:
+                difference = _difference(error, before.corrected - self.base, level.corrected)
+            doubt = ""
+            if level.converged and difference <= self.estimator.tolerance:
+                moved = self._moved(level)
+                if moved > WEIGHTS_TOLERANCE:
+                    doubt = f"the error moves by {_percent(moved)} if all residuals count alike"
+            if level.converged and difference <= self.estimator.tolerance and not doubt:
+                return self._result(level, difference, True, self._agreement(level, before, difference))
+            breaks = self._refined(level)
+            needed = self._size(breaks)
+            cost = (time.monotonic() - began) * (needed / level.space.size) ** 1.5
+            if needed > self.estimator.functions:
+                limit = f"a finer resolution needs {needed} functions, more than {self.estimator.functions}"
+            elif self.estimator.seconds is not None and time.monotonic() - start + cost > self.estimator.seconds:
+                limit = f"a finer resolution needs more than {self.estimator.seconds:g} s"
+            else:
+                before = level
+                continue
+            return self._result(level, difference, False, self._disagreement(level, before, difference, doubt, limit))
+
+    # One resolution ----------------------------------------------------------------------------------------------
+
+    def _level(self, breaks: list[Breaks]) -> _Level | None:
+        """The error in one spline space; None if the residuals are not finite or nothing determines the error."""
+        axes = zip(breaks, self.problem.coordinates.axes)
+        splines = [Splines(each, self.degree, axis.scale == "periodic") for each, axis in axes]
+        space = SplineSpace(tuple(splines), len(self.problem.outputs))
+        per_interval = [
+            max(self.degree - 1, math.ceil(OVERSAMPLING * axis.count / axis.intervals)) for axis in space.axes
+        ]
+        return self._newton(space, per_interval, None)
+
+    def _newton(self, space: SplineSpace, per_interval: list[int], weights: list[np.ndarray] | None) -> _Level | None:
+        """Newton's method from the network. Weights are factors of the rows by block and element."""
+        unknowns = np.zeros(space.size)
+        whole: list[np.ndarray] = []
+        relative: list[np.ndarray] = []
+        for step in range(1, NEWTON_STEPS + 1):
+            terms = list(
+                assembled(self.programs, space, self.network, self.theta, unknowns, self._amplitudes, per_interval)
+            )
+            blocks = [block for term in terms for block in term]
+            if not all(np.isfinite(block.residuals).all() and np.isfinite(block.matrix).all() for block in blocks):
+                return None
+            if step == 1:
+                whole, relative = [block.residuals for block in blocks], relative_weights(blocks)
+            if weights is not None:
+                blocks = [block.times(weight) for block, weight in zip(blocks, weights, strict=True)]
+            solution = solved(space.size, blocks)
+            if solution is None:
+                return None
+            unknowns = unknowns + solution.unknowns
+            raw, change = (self._raw(space, vector) for vector in (unknowns, solution.unknowns))
+            corrected = self._values(raw)
+            if not np.isfinite(corrected).all():
+                return None
+            moved = np.linalg.norm(change) / max(float(np.linalg.norm(raw)), 1e-300)
+            small = _relative(corrected - self.base, corrected).max() < LARGE
+            converged = moved < NEWTON_CHANGE or (step == 1 and small)
+            if converged:
+                break
+        left = solution.left[: len(terms[0])]
+        fraction = largest_left(terms, solution.left, whole)
+        return _Level(space, per_interval, relative, left, fraction, unknowns, corrected, step, bool(converged))
+
+    def _moved(self, level: _Level) -> float:
+        """How far the error moves if all residuals count alike, relative to the error.
+
+        Where residuals vanish with the correction, it does not matter how they are weighted. Otherwise least squares
+        is a compromise, and one that leaves a small residual alone may hide a large error: a start value of 1e-3 from
+        which an epidemic grows.
+        """
+        other = self._newton(level.space, level.per_interval, level.relative_weights)
+        if other is None or not other.converged:
+            return math.inf
+        return _difference(level.corrected - self.base, other.corrected - self.base, level.corrected)
+
+    def _raw(self, space: SplineSpace, unknowns: np.ndarray) -> Float[np.ndarray, "points outputs"]:
+        return self._correction(space, unknowns).on_grid(self.problem, self.grid)
+
+    def _correction(self, space: SplineSpace, unknowns: np.ndarray) -> Correction:
+        scale = self._amplitudes.reshape(-1, *[1] * len(space.axes))
+        return Correction(space, space.coefficients(unknowns) * scale)
+
+    def _values(self, raw: np.ndarray) -> Float[np.ndarray, "points outputs"]:
+        return self.programs.values(self.network, self.grid.points, self.theta, raw)
+
+    # Meshes ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _amplitudes(self) -> Float[np.ndarray, " outputs"]:
+        """The size of a perturbation of each output: that of the output itself."""
+        spread = self.base.std(axis=0)
+        size = np.where(spread > 0, spread, np.abs(self.base).max(axis=0))
+        return np.where(size > 0, size, 1.0)
+
+    def _first_breaks(self) -> list[Breaks]:
+        box, side = self.problem.coordinates, SAMPLES[len(self.problem.coordinates)]
+        scaled = np.linspace(-1, 1, side)
+        points = Grid(**{name: from_scaled(axis, scaled) for name, axis in zip(box, box.axes)}).points
+        nothing = np.zeros((len(points), len(self.problem.outputs)))
+        values = self.programs.values(self.network, points, self.theta, nothing)
+        intervals = INTERVALS[len(box)]
+        counts = [max(intervals, self.degree + 1)] * len(box)
+        return curvature_breaks(scaled, values.reshape(*[side] * len(box), -1), counts)
+
+    def _refined(self, level: _Level) -> list[Breaks]:
+        """The breaks of the next resolution. All axes grow, those along which most is left most."""
+        axes = level.space.axes
+        left = _left_by_axis(level)
+        total = np.array([float(part.sum()) for part in left])
+        share = np.sqrt(total / total.max()) if total.max() > 0 else np.zeros(len(axes))
+        growth = np.full(len(axes), LITTLE) if level.largest_left < NEARLY_SOLVED else SLOW + FAST * share
+        counts = [max(axis.intervals + 1, math.ceil(axis.intervals * factor)) for axis, factor in zip(axes, growth)]
+        return [
+            refined_breaks(axis.breaks, part, count, axis.periodic)
+            for axis, part, count in zip(axes, left, counts, strict=True)
+        ]
+
+    def _size(self, breaks: list[Breaks]) -> int:
+        axes = zip(breaks, self.problem.coordinates.axes)
+        counts = [len(each) - 1 + (0 if axis.scale == "periodic" else self.degree) for each, axis in axes]
+        return len(self.problem.outputs) * math.prod(counts)
+
+    # Results -----------------------------------------------------------------------------------------------------
+
+    def _result(self, level: _Level, difference: float, resolved: bool, reason: str) -> Estimate:
+        error = level.corrected - self.base
+        names = self.problem.outputs
+        relative = _relative(error, level.corrected)
+        return Estimate(
+            dict(zip(names, relative.tolist())),
+            dict(zip(names, np.abs(error).max(axis=0).tolist())),
+            error,
+            resolved,
+            reason,
+            dict(zip(self.problem.coordinates, level.space.counts)),
+            difference,
+            level.steps,
+            self._correction(level.space, level.unknowns),
+        )
+
+    def _agreement(self, level: _Level, before: _Level | None, difference: float) -> str:
+        assert before is not None
+        steps = f", {level.steps} Newton steps" if level.steps > 1 else ""
+        splines = f"{_counts(before)} and {_counts(level)} splines"
+        return f"Two resolutions agree to {_percent(difference)}: {splines}{steps}."
+
+    def _disagreement(self, level: _Level, before: _Level | None, difference: float, doubt: str, limit: str) -> str:
+        if not level.converged:
+            return (
+                f"Newton's method does not converge in {level.steps} steps with {_counts(level)} splines, so the error "
+                f"is too large to be estimated from here, or the equations have no solution nearby; {limit}."
+            )
+        if doubt:
+            return f"Two resolutions agree, but {doubt}: small residuals may hide a large error; {limit}."
+        if before is None:
+            return f"There is one resolution only, {_counts(level)} splines: {limit}."
+        return (
+            f"Two resolutions, {_counts(before)} and {_counts(level)} splines, differ by {_percent(difference)}, more "
+            f"than {_percent(self.estimator.tolerance)}; {limit}."
+        )
+
+    def _failure(self) -> str:
+        return "The error is not estimated: residuals with their derivatives are not finite everywhere."
+
+
+def _left_by_axis(level: _Level) -> list[Float[np.ndarray, " intervals"]]:
+    """How much is left of the equation's residual by interval of each axis: its variation along that axis.
+
+    What the splines of an axis do not resolve varies along it inside the intervals.
+    """
+    axes = level.space.axes
+    left = np.concatenate(level.left)
+    left = left.reshape(*(axis.intervals for axis in axes), *level.per_interval, -1)
+    by_axis = []
+    for k in range(len(axes)):
+        varying = left - left.mean(axis=len(axes) + k, keepdims=True)
+        by_axis.append(np.sum(varying**2, axis=tuple(j for j in range(left.ndim) if j != k)))
+    return by_axis
+
+
+def _relative(error: np.ndarray, outputs: np.ndarray) -> Float[np.ndarray, " outputs"]:
+    """Norms of the error, relative to those of the outputs."""
+    size = np.linalg.norm(outputs, axis=0)
+    return np.linalg.norm(error, axis=0) / np.where(size > 0, size, 1.0)
+
+
+def _difference(error: np.ndarray, before: np.ndarray, outputs: np.ndarray) -> float:
+    """The largest difference of two errors over the outputs, relative to the error. Rounding counts as none."""
+    size = np.maximum(np.linalg.norm(error, axis=0), NEGLIGIBLE * np.linalg.norm(outputs, axis=0))
+    apart = np.linalg.norm(error - before, axis=0)
+    return float(np.max(np.where(apart > 0, apart / np.where(size > 0, size, 1.0), 0.0)))
+
+
+def _counts(level: _Level) -> str:
+    return " × ".join(map(str, level.space.counts))
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2g} %"
+
+
+def _double(network: Any) -> Any:
+    with jax.enable_x64(True):
+        return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), network)

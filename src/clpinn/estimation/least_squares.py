@@ -1,0 +1,361 @@
+"""The linearised equations at one theta as least squares in a spline space: their rows, and the solution.
+
+An element is a product of intervals, one of each axis. All its points share the same few splines, so rows are dense
+blocks by element. The normal matrix has a narrow band; its Cholesky factor is the preconditioner of a few conjugate
+gradient steps on the rows themselves, which take back the digits that squaring costs.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
+
+from clpinn.estimation.perturbed_programs import PerturbedPrograms
+from clpinn.estimation.splines import SplineSpace
+from clpinn.formulation.perturbed import from_scaled, to_scaled
+from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.regions import At
+
+BLOCK = 4_000_000
+"""Numbers in the largest array of a block of elements."""
+DAMPING, LARGEST_DAMPING = 1e-14, 1e-6
+"""Damping of the normal matrix, relative to its diagonal: at first, and where the factorisation is given up."""
+RANGE = 1e-6
+"""Relative weights differ by this factor at most."""
+STEPS, PRECISION = 12, 1e-20
+"""Conjugate gradient steps at most, and the reduction of the squared gradient at which they end."""
+
+Region = Mapping[str, float | tuple[float, float]]
+"""The axes that are fixed at a value, or cut to a part; both scaled."""
+
+
+class Block(NamedTuple):
+    """The rows of some elements of one term."""
+
+    matrix: Float[np.ndarray, "elements rows columns"]
+    columns: Int[np.ndarray, "elements columns"]
+    residuals: Float[np.ndarray, "elements rows"]
+    kinds: int
+    """Number of residuals at a point: a row is one of them at one point."""
+
+    def by_kind(self, rows: Float[np.ndarray, "elements rows"]) -> Float[np.ndarray, "elements points kinds"]:
+        """Numbers by row, with the kinds of residuals apart."""
+        return rows.reshape(len(rows), -1, self.kinds)
+
+    def times(self, factor: Float[np.ndarray, " elements"]) -> "Block":
+        """The same rows, multiplied by a factor for each element."""
+        return self._replace(matrix=self.matrix * factor[:, None, None], residuals=self.residuals * factor[:, None])
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """The elements of a region, and the points in them."""
+
+    space: SplineSpace
+    nodes: list[Float[np.ndarray, "intervals points"]]
+    """Points of each axis in its intervals."""
+    measures: list[Float[np.ndarray, "intervals points"]]
+    """The part of the axis that each point stands for."""
+    intervals: list[Int[np.ndarray, " intervals"]]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(numbers) for numbers in self.intervals)
+
+    @property
+    def points_in_each(self) -> tuple[int, ...]:
+        return tuple(nodes.shape[1] for nodes in self.nodes)
+
+    @cached_property
+    def measure(self) -> Float[np.ndarray, "elements points"]:
+        """The volume that each point stands for."""
+        return np.prod([self._spread(k, measure) for k, measure in enumerate(self.measures)], axis=0)
+
+    def points(self, problem: Problem) -> Float[np.ndarray, "elements points coordinates"]:
+        """Box coordinates of the points."""
+        axes = problem.coordinates.axes
+        return np.stack([from_scaled(axes[k], self._spread(k, nodes)) for k, nodes in enumerate(self.nodes)], axis=-1)
+
+    def _spread(self, k: int, rows: np.ndarray) -> np.ndarray:
+        """Numbers at the points of one axis, at all points: (elements, points)."""
+        count = len(self.nodes)
+        shape = [1] * (2 * count)
+        shape[k], shape[count + k] = rows.shape
+        spread = np.broadcast_to(rows.reshape(shape), self.shape + self.points_in_each)
+        return spread.reshape(math.prod(self.shape), -1)
+
+    def columns(self, chosen: Int[np.ndarray, " elements"]) -> Int[np.ndarray, "elements unknowns"]:
+        """The unknowns of some elements."""
+        places = np.unravel_index(chosen, self.shape)
+        by_axis = [axis.columns(numbers) for axis, numbers in zip(self.space.axes, self.intervals)]
+        return self.space.numbers([columns[place] for columns, place in zip(by_axis, places)])
+
+    def products(
+        self, chosen: Int[np.ndarray, " elements"], indices: Sequence[tuple[int, ...]]
+    ) -> Float[np.ndarray, "indices elements points splines"]:
+        """Derivatives of the products of splines at the points of some elements."""
+        places = np.unravel_index(chosen, self.shape)
+        products = []
+        for index in indices:
+            total = np.ones((len(chosen), 1, 1))
+            for k, place in enumerate(places):
+                local = self._local[k, index[k]][place]
+                total = total[:, :, None, :, None] * local[:, None, :, None, :]
+                total = total.reshape(len(chosen), total.shape[1] * total.shape[2], -1)
+            products.append(total)
+        return np.stack(products)
+
+    @cached_property
+    def _local(self) -> "_Local":
+        return _Local(self)
+
+
+class _Local(dict[tuple[int, int], np.ndarray]):
+    """Derivatives of the splines by axis and order, computed when they are first needed."""
+
+    def __init__(self, elements: _Elements):
+        self.elements = elements
+
+    def __missing__(self, key: tuple[int, int]) -> np.ndarray:
+        (k, order), elements = key, self.elements
+        self[key] = elements.space.axes[k].local(elements.nodes[k], elements.intervals[k], order)
+        return self[key]
+
+
+def assembled(
+    programs: PerturbedPrograms,
+    space: SplineSpace,
+    network: Any,
+    theta: np.ndarray,
+    unknowns: Float[np.ndarray, " unknowns"],
+    amplitudes: Float[np.ndarray, " outputs"],
+    per_interval: Sequence[int],
+) -> Iterator[list[Block]]:
+    """The rows of each term, the equation first, at the network with the perturbation that the unknowns give.
+
+    The unknowns of an output are in units of its amplitude. Each residual is divided by the root mean square of its
+    slopes, so that rows of equations and of conditions count alike; points count by the volume they stand for.
+    """
+    widths = np.array([2 / axis.intervals for axis in space.axes])
+    sizes = np.array([math.prod(widths ** -np.array(index, float)) for index in programs.indices])
+    for number, term in enumerate(programs.terms):
+        parts = []
+        for region in regions(programs.problem, term):
+            elements = _elements(space, programs.problem.coordinates.names, region, per_interval)
+            parts += _linearised(programs, number, elements, network, theta, unknowns, amplitudes)
+        square = sum(
+            np.einsum("eq,eqroa->r", part.measure, (part.slopes * sizes) ** 2, optimize=True) for part in parts
+        )
+        factor = 1 / np.sqrt(np.maximum(square, 1e-300))
+        yield [part.block(factor) for part in parts]
+
+
+@dataclass(frozen=True)
+class _Linearised:
+    """Residuals and slopes at the points of some elements of a region."""
+
+    elements: _Elements
+    chosen: Int[np.ndarray, " elements"]
+    products: Float[np.ndarray, "indices elements points splines"]
+    columns: Int[np.ndarray, "elements columns"]
+    residuals: Float[np.ndarray, "elements points residuals"]
+    slopes: Float[np.ndarray, "elements points residuals outputs indices"]
+
+    @property
+    def measure(self) -> Float[np.ndarray, "elements points"]:
+        return self.elements.measure[self.chosen]
+
+    def block(self, factor: Float[np.ndarray, " residuals"]) -> Block:
+        weight = np.sqrt(self.measure)[:, :, None] * factor
+        slopes = self.slopes * weight[..., None, None]
+        elements, points, residuals, outputs, indices = slopes.shape
+        # Sums over the derivatives, for all residuals and outputs at once.
+        rows = slopes.reshape(elements, points, residuals * outputs, indices) @ self.products.transpose(1, 2, 0, 3)
+        rows = rows.reshape(elements, points, residuals, outputs, -1).swapaxes(3, 4)
+        count = points * residuals
+        return Block(
+            rows.reshape(elements, count, -1), self.columns, (self.residuals * weight).reshape(-1, count), residuals
+        )
+
+
+def _linearised(
+    programs: PerturbedPrograms,
+    term: int,
+    elements: _Elements,
+    network: Any,
+    theta: np.ndarray,
+    unknowns: np.ndarray,
+    amplitudes: np.ndarray,
+) -> list[_Linearised]:
+    """Residuals and slopes of a term in a region, some elements at a time."""
+    points = elements.points(programs.problem)
+    total, count, coordinates = points.shape
+    splines = math.prod(axis.degree + 1 for axis in elements.space.axes)
+    outputs = elements.space.outputs
+    largest = max(len(programs.indices) * count * splines, count * splines * outputs**2, (splines * outputs) ** 2)
+    at_once = max(1, BLOCK // largest)
+    parts = []
+    for start in range(0, total, at_once):
+        chosen = np.arange(start, min(start + at_once, total))
+        products = elements.products(chosen, programs.indices)
+        columns = elements.columns(chosen)
+        local = unknowns[columns].reshape(len(chosen), splines, outputs) * amplitudes
+        partials = np.einsum("aeqf,efo->eqoa", products, local, optimize=True)
+        flat = partials.reshape(-1, outputs, len(programs.indices))
+        values, slopes = programs.residuals(term, network, points[chosen].reshape(-1, coordinates), theta, flat)
+        values = values.reshape(len(chosen), count, -1)
+        slopes = slopes.reshape(*values.shape, outputs, len(programs.indices)) * amplitudes[:, None]
+        parts.append(_Linearised(elements, chosen, products, columns, values, slopes))
+    return parts
+
+
+def relative_weights(blocks: Sequence[Block]) -> list[Float[np.ndarray, " elements"]]:
+    """Factors for each element that make all residuals about equally large."""
+    sizes = []
+    for block in blocks:
+        norms = np.linalg.norm(block.matrix, axis=2)
+        relative = block.residuals / np.where(norms > 0, norms, 1.0)
+        sizes.append(np.sqrt(np.mean(relative**2, axis=1)))
+    floor = RANGE * max(float(size.max()) for size in sizes)
+    return [1 / (size + floor) if floor > 0 else np.ones_like(size) for size in sizes]
+
+
+def largest_left(
+    terms: Sequence[Sequence[Block]], left: Sequence[Float[np.ndarray, "elements rows"]], whole: Sequence[np.ndarray]
+) -> float:
+    """The largest fraction that is left of any residual. `left` and `whole` hold rows by block."""
+    largest, number = 0.0, 0
+    for blocks in terms:
+        remaining, all_of = np.zeros(blocks[0].kinds), np.zeros(blocks[0].kinds)
+        for block in blocks:
+            remaining += np.sum(block.by_kind(left[number]) ** 2, axis=(0, 1))
+            all_of += np.sum(block.by_kind(whole[number]) ** 2, axis=(0, 1))
+            number += 1
+        fractions = remaining[all_of > 0] / all_of[all_of > 0]
+        largest = max(largest, math.sqrt(fractions.max(initial=0.0)))
+    return largest
+
+
+def regions(problem: Problem, term: Condition | None) -> list[Region]:
+    """Where the equation or a condition holds."""
+    if term is None:
+        return [{}]
+    box = problem.coordinates
+    if isinstance(term.on, At):
+        fixed = {name: float(to_scaled(box[name], value)) for name, value in term.on.fixed}
+        region: dict[str, float | tuple[float, float]] = dict(fixed)
+        for name, ends in term.on.parts:
+            low, high = to_scaled(box[name], ends).tolist()
+            region[name] = (low, high)
+        return [region]
+    return [{name: end} for name in term.on.names for end in (-1.0, 1.0)]
+
+
+def _elements(space: SplineSpace, names: Sequence[str], region: Region, per_interval: Sequence[int]) -> _Elements:
+    """Gauss points in all elements of a region."""
+    nodes, measures, intervals = [], [], []
+    for axis, name, count in zip(space.axes, names, per_interval, strict=True):
+        where = region.get(name, (-1.0, 1.0))
+        if not isinstance(where, tuple):
+            nodes.append(np.array([[where]]))
+            measures.append(np.ones((1, 1)))
+            intervals.append(np.array([axis.interval_of(where)]))
+            continue
+        low, high = np.clip(axis.breaks[:-1], *where), np.clip(axis.breaks[1:], *where)
+        inside = np.flatnonzero(high - low > 1e-12)
+        low, width = low[inside, None], (high - low)[inside, None]
+        gauss, weights = np.polynomial.legendre.leggauss(count)
+        nodes.append(low + width * (gauss + 1) / 2)
+        measures.append(width * weights / 2)
+        intervals.append(inside)
+    return _Elements(space, nodes, measures, intervals)
+
+
+# Solution ----------------------------------------------------------------------------------------------------
+
+
+class Solved(NamedTuple):
+    """The solution of least squares."""
+
+    unknowns: Float[np.ndarray, " unknowns"]
+    left: list[Float[np.ndarray, "elements rows"]]
+    """What is left of the residuals, by block."""
+    fraction: float
+    """The norm of what is left, relative to that of the residuals."""
+
+
+def solved(size: int, blocks: Sequence[Block]) -> Solved | None:
+    """The unknowns that make matrix · unknowns + residuals smallest; None if the matrix has no Cholesky factor."""
+    band, gradient = _normal_equations(size, blocks)
+    scale = 1 / np.sqrt(np.where(band[0] > 0, band[0], 1.0))
+    for offset in range(len(band)):
+        band[offset, : size - offset] *= scale[: size - offset] * scale[offset:]
+    factor = _factor(band)
+    if factor is None:
+        return None
+
+    def preconditioned(vector: np.ndarray) -> np.ndarray:
+        return scale * cho_solve_banded((factor, True), scale * vector, check_finite=False)
+
+    # Conjugate gradients for least squares (Hestenes and Stiefel 1952; Björck 1996).
+    unknowns = np.zeros(size)
+    left = [-block.residuals for block in blocks]
+    step = preconditioned(-gradient)
+    direction, slope = step, float(-gradient @ step)
+    first = slope
+    for _ in range(STEPS):
+        change = [_times(block, direction) for block in blocks]
+        square = sum(float(np.vdot(part, part)) for part in change)
+        if not (slope > 0 and square > 0):
+            break
+        length = slope / square
+        unknowns = unknowns + length * direction
+        left = [part - length * moved for part, moved in zip(left, change)]
+        downhill = sum((_transposed_times(size, block, part) for block, part in zip(blocks, left)), np.zeros(size))
+        step = preconditioned(downhill)
+        before, slope = slope, float(downhill @ step)
+        if slope <= PRECISION * first:
+            break
+        direction = step + (slope / before) * direction
+    norms = [math.sqrt(sum(float(np.vdot(part, part)) for part in parts)) for parts in (left, [b[2] for b in blocks])]
+    return Solved(unknowns, left, norms[0] / norms[1] if norms[1] else 0.0)
+
+
+def _normal_equations(size: int, blocks: Sequence[Block]) -> tuple[Float[np.ndarray, "band unknowns"], np.ndarray]:
+    """The lower band of the normal matrix, and the gradient at zero."""
+    width = max(int(np.ptp(block.columns, axis=1).max()) for block in blocks)
+    band, gradient = np.zeros((width + 1) * size), np.zeros(size)
+    for block in blocks:
+        products = block.matrix.swapaxes(1, 2) @ block.matrix
+        first, second = np.tril_indices(products.shape[1])
+        i, j = block.columns[:, first], block.columns[:, second]
+        place = np.abs(i - j) * size + np.minimum(i, j)
+        band += np.bincount(place.ravel(), products[:, first, second].ravel(), len(band))
+        gradient += _transposed_times(size, block, block.residuals)
+    return band.reshape(width + 1, size), gradient
+
+
+def _factor(band: np.ndarray) -> np.ndarray | None:
+    damping = DAMPING
+    while damping <= LARGEST_DAMPING:
+        damped = band.copy()
+        damped[0] += damping
+        try:
+            return cholesky_banded(damped, overwrite_ab=True, lower=True, check_finite=False)
+        except LinAlgError:
+            damping *= 100
+    return None
+
+
+def _times(block: Block, vector: np.ndarray) -> np.ndarray:
+    return (block.matrix @ vector[block.columns][:, :, None])[:, :, 0]
+
+
+def _transposed_times(size: int, block: Block, rows: np.ndarray) -> np.ndarray:
+    sums = (rows[:, None, :] @ block.matrix)[:, 0]
+    return np.bincount(block.columns.ravel(), sums.ravel(), size)

@@ -1,0 +1,59 @@
+"""Where splines need to be fine: breaks of each axis from the surrogate itself, and from what a solution left over."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+EVEN_SHARE = 0.5
+"""Part of the first breaks that is spread evenly; the others follow the curvature of the surrogate."""
+SHARPEST = 6.0
+"""The density of breaks changes at most by this factor from one mesh to the next."""
+NEIGHBOURS = 0.4
+"""The density of an interval is at least this fraction of its neighbours'."""
+ORDER = 4
+"""Squares of what is left fall about like this power of the squared width of an interval."""
+
+Breaks = Float[np.ndarray, " breaks"]
+
+
+def curvature_breaks(
+    scaled: Float[np.ndarray, " values"], values: Float[np.ndarray, "... outputs"], counts: Sequence[int]
+) -> list[Breaks]:
+    """Breaks for these numbers of intervals, denser where the outputs bend.
+
+    `values` are outputs on a regular grid, with the same scaled values on every axis. A layer gets about as many
+    intervals whether it is thick or thin: the density is the square root of the second derivative.
+    """
+    axes = tuple(range(values.ndim - 1))
+    spread = values.std(axis=axes)
+    values = values / np.where(spread > 0, spread, 1.0)
+    breaks = []
+    for k, count in zip(axes, counts, strict=True):
+        bend = np.diff(values, 2, axis=k) / (scaled[1] - scaled[0]) ** 2
+        mean_square = np.mean(bend**2, axis=tuple(j for j in axes if j != k)).sum(axis=-1)
+        density = np.pad(mean_square**0.25, 1, mode="edge")
+        mean = density.mean()
+        density = EVEN_SHARE + (1 - EVEN_SHARE) * (density / mean if mean > 0 else 1.0)
+        density = np.convolve(np.pad(density, 2, mode="edge"), np.full(5, 0.2), "valid")
+        breaks.append(_equidistributed(scaled, (density[1:] + density[:-1]) / 2, count))
+    return breaks
+
+
+def refined_breaks(breaks: Breaks, left: Float[np.ndarray, " intervals"], count: int, periodic: bool) -> Breaks:
+    """`count` intervals, denser where more is left. `left` are sums of squares by interval."""
+    mean = left.mean()
+    factor = np.maximum(left / mean, 1e-30) ** (1 / (2 * ORDER)) if mean > 0 else np.ones_like(left)
+    density = np.clip(factor, 1 / SHARPEST, SHARPEST) / np.diff(breaks)
+    for _ in range(2):
+        around = np.pad(density, 1, mode="wrap" if periodic else "edge")
+        density = np.maximum(density, NEIGHBOURS * np.maximum(around[:-2], around[2:]))
+    return _equidistributed(breaks, density * np.diff(breaks), count)
+
+
+def _equidistributed(points: np.ndarray, amounts: np.ndarray, count: int) -> Breaks:
+    """Breaks that divide the amounts between points into equal parts."""
+    total = np.concatenate([[0.0], np.cumsum(amounts)])
+    breaks = np.interp(np.linspace(0, total[-1], count + 1), total, points)
+    breaks[0], breaks[-1] = points[0], points[-1]
+    return breaks
