@@ -92,6 +92,7 @@ FLOW: dict[str, list[str]] = {
         "records",
         "register",
         "directory",
+        "error_goal",
         "removal",
         "metrics",
         "session",

@@ -72,6 +72,7 @@ class Outcome(StrEnum):
     TIME = "time"
     STEPS = "steps"
     UNTIL = "until"
+    ERROR = "error"
     STOPPED = "stopped"
     DIVERGED = "diverged"
 
@@ -88,6 +89,7 @@ class Outcome(StrEnum):
             Outcome.TIME: "The time is over. To go on, resume with a larger --seconds.",
             Outcome.STEPS: "The steps are done. To go on, resume with a larger --steps.",
             Outcome.UNTIL: "The validation loss is reached. To go on, resume with a lower --until.",
+            Outcome.ERROR: "The estimated error is reached. To go on, resume with a lower --error.",
             Outcome.STOPPED: "The run was stopped. To go on from its checkpoint, use --resume.",
             Outcome.DIVERGED: "The loss is not finite. Look for roots, logarithms, powers and quotients that are not "
             "defined for every value a network may give.",

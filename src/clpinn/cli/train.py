@@ -55,6 +55,9 @@ def train(
         ),
     ] = None,
     until: Annotated[float | None, typer.Option(help="Stop at this validation loss (natural only).")] = None,
+    error: Annotated[
+        float | None, typer.Option(help="Stop when the worst estimated error over the parameters is below this: 1e-3.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Stop after this many optimiser steps.")] = None,
     probe: Annotated[
         int | None, typer.Option(help="Record errors at this many thetas along the run.", show_default="0")
@@ -82,8 +85,8 @@ def train(
 ) -> None:
     """Train one network for a whole family of PDEs, then show its errors over the parameter grid.
 
-    Training ends when progress ends, or at --seconds, --steps or --until. Ctrl-C stops after the current step and
-    leaves a checkpoint; --resume goes on from there.
+    Training ends when progress ends, or at --seconds, --steps, --until or --error. Ctrl-C stops after the current
+    step and leaves a checkpoint; --resume goes on from there.
     """
     use_devices(devices)
     from clpinn import presets
@@ -121,8 +124,8 @@ def train(
             settings = presets.scaled(settings, budget)
         if probe:
             settings = replace(settings, probe=probe)
-    if (seconds, steps, until) != (None, None, None):  # new bounds replace all those of a resumed run
-        settings = replace(settings, seconds=seconds, steps=steps, until=until)
+    if (seconds, steps, until, error) != (None, None, None, None):  # new bounds replace all those of a resumed run
+        settings = replace(settings, seconds=seconds, steps=steps, until=until, error=error)
     settings = settings if stored is not None else override(settings, assign or [])
     result = run(
         loaded,
@@ -172,7 +175,7 @@ def _require_same(
         numbers = [(each.adam.steps, each.lbfgs.steps, each.tasks.interval) for each in (fresh, stored)]
         if budget is not None and numbers[0] != numbers[1]:
             differences.append(f"--budget {budget} (the run has {stored.adam.steps} Adam steps)")
-        same = {name: getattr(stored, name) for name in ("steps", "seconds", "until", "probe")}
+        same = {name: getattr(stored, name) for name in ("steps", "seconds", "until", "error", "probe")}
         fresh = replace(fresh, **same, tasks=replace(fresh.tasks, fixed=stored.tasks.fixed))
         if config is not None and fresh != stored:
             differences.append("--config (the run has other settings)")
@@ -180,7 +183,8 @@ def _require_same(
     if differences:
         raise ClpinnError(
             f"The run was started with other settings. What differs: {'; '.join(differences)}. A run goes on as it "
-            "began, and only --seconds, --steps and --until may be new. Leave these flags out, or choose another --out."
+            "began, and only --seconds, --steps, --until and --error may be new. Leave these flags out, or choose "
+            "another --out."
         )
 
 

@@ -29,7 +29,7 @@ from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.settings import Settings, from_dict, to_dict
 from clpinn.training.trainer import Trainer
 
-BOUNDS = ("steps", "seconds", "until")
+BOUNDS = ("steps", "seconds", "until", "error")
 """The settings that a resumed run may change."""
 
 
@@ -40,6 +40,7 @@ def train(
     method: str = "free",
     steps: int | None = None,
     until: float | None = None,
+    error: float | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: bool = True,
@@ -47,10 +48,11 @@ def train(
 ) -> Surrogate:
     """Train a problem by the natural gradient and return its surrogate.
 
-    Without a bound (`seconds`, `steps`, or `until`, a validation loss), training ends when progress ends. With `out`
-    the run is kept in that directory and can be resumed. `progress` and `callbacks`, and all other settings: see `run`.
+    Without a bound, training ends when progress ends. Bounds are `seconds`, `steps`, `until` (a validation loss) and
+    `error` (the worst estimated error over the box). With `out` the run is kept in that directory and can be resumed.
+    `progress` and `callbacks`, and all other settings: see `run`.
     """
-    settings = replace(natural(problem, method), seed=seed, seconds=seconds, steps=steps, until=until)
+    settings = replace(natural(problem, method), seed=seed, seconds=seconds, steps=steps, until=until, error=error)
     messages: list[str] = []
     given = callbacks or Callbacks()
 
@@ -88,9 +90,9 @@ def run(
     elsewhere. `progress=False` shows nothing. `callbacks` are functions to call while the run goes on.
 
     With `resume`, a run goes on from its last checkpoint with the settings it was started with. Only `steps`,
-    `seconds` and `until` may be given anew; they replace all bounds that it had. A run without a checkpoint starts.
-    A finished run is left as it is, except under natural if `steps` or `seconds` are given. A problem that computes
-    something else than the one the run was started with is an error, unless `changed_problem`.
+    `seconds`, `until` and `error` may be given anew; they replace all bounds that it had. A run without a checkpoint
+    starts. A finished run is left as it is, except under natural if `steps` or `seconds` are given. A problem that
+    computes something else than the one the run was started with is an error, unless `changed_problem`.
 
     With `force`, a run that is in the directory is removed first. Only the files of a run are removed.
     """

@@ -12,6 +12,7 @@ import numpy as np
 from clpinn.errors import CheckpointError, Outcome
 from clpinn.runs.callbacks import Observer, TrainingStep
 from clpinn.runs.directory import RunDirectory
+from clpinn.runs.error_goal import ErrorGoal
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.runs.metrics import displaced_thetas, evaluation_thetas, not_learnt_text, run_metrics
 from clpinn.runs.records import plain
@@ -106,7 +107,9 @@ class Session:
         def stop() -> Outcome | None:
             if self.stop_requested() or observer.stop_requested:
                 return Outcome.STOPPED
-            return Outcome.TIME if settings.seconds is not None and elapsed() >= settings.seconds else None
+            if settings.seconds is not None and elapsed() >= settings.seconds:
+                return Outcome.TIME
+            return Outcome.ERROR if goal is not None and goal.reached(newest_network, elapsed()) else None
 
         def event(record: dict[str, Any], network: Any) -> None:
             """Log the event, with the errors of the tasks that it displaces (if the problem has a reference)."""
@@ -118,6 +121,8 @@ class Session:
             directory.append_event(record)
             observer.event(record)
 
+        goal = None if settings.error is None else ErrorGoal(problem, settings.error, evaluation_thetas(settings))
+        newest_network = state.network
         validation = state.validation
 
         def history(row: dict[str, Any]) -> None:
@@ -128,6 +133,8 @@ class Session:
             observer.validation(row)
 
         def progress(state: State, step: Step, terms: Mapping[str, float], status: str) -> None:
+            nonlocal newest_network
+            newest_network = state.network
             newest, seconds = state.validation if math.isfinite(state.validation) else validation, elapsed()
             observer.step(
                 TrainingStep(
@@ -158,6 +165,8 @@ class Session:
         state, outcome = trainer.run(state, hooks)
         if resume and state.step == first_step and outcome is not Outcome.STOPPED:
             observer.message(f"No step was made. {outcome.advice}")
+        if goal is not None and outcome is not Outcome.ERROR:
+            observer.message(goal.text())
         save(state, now=True)
         return self.finish(state, Outcome(outcome), elapsed)
 

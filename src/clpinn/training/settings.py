@@ -122,6 +122,8 @@ class Settings:
     """Bound on the wall time of the whole run. Adam may use half of it."""
     until: float | None = None
     """The validation loss to stop at (natural only)."""
+    error: float | None = None
+    """The worst estimated relative error over the box to stop at. Progress then ends later, see `natural`."""
     probe: int = 0
     """Number of thetas whose errors are recorded along the run. Training does not depend on them."""
 
@@ -162,6 +164,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "steps": (1, _MANY),
     "seconds": (_TINY, _LARGE),
     "until": (_TINY, _LARGE),
+    "error": (_TINY, _LARGE),
     "probe": (0, 1_000_000),
 }
 """The smallest and the largest value of each number."""

@@ -36,6 +36,8 @@ VALIDATION_STEPS, VALIDATION_POINTS = 10, 4096
 """Steps between two validations, and points of each term."""
 PATIENCE, SHORTEST = 40, 1 / 16
 """In a run without bounds, the longest step is halved after so many steps without progress, down to this."""
+GOAL_PATIENCE = 5
+"""Patience is so many times longer in a run to a given error: the error may fall while the validation loss stalls."""
 PROGRESS = 0.8
 """A validation loss below this share of the last best is progress."""
 LONGEST_STEP = (0.0, 0.8, 1.0), (0.0, 0.6, 1.0)
@@ -112,7 +114,8 @@ class NaturalStage(Stage):
         if self.settings.steps is not None or self.settings.seconds is not None:
             return False
         may_restart = state.starts < STARTS and state.step < state.starts * START_STEPS
-        recent = state.step - state.best_step < PATIENCE
+        patience = PATIENCE if self.settings.error is None else GOAL_PATIENCE * PATIENCE
+        recent = state.step - state.best_step < patience
         return not (recent or (may_restart and state.validation > NOTHING_LEARNT))
 
     def remedy(self, state: State) -> tuple[State, str]:

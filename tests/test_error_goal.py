@@ -1,0 +1,127 @@
+"""A run to a given estimated error: which thetas are looked at, in which order, and how much time that may take."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import clpinn as cl
+from clpinn.errors import Outcome
+from clpinn.problems import Burgers, PoissonBoltzmann
+from clpinn.runs import error_goal
+from clpinn.runs.error_goal import ErrorGoal, spread_thetas
+
+
+class Growth(cl.Problem):
+    """Decay at a rate: easy to solve to a thousandth."""
+
+    coordinates = cl.Box(t=(0, 1))
+    parameters = cl.Box(rate=(0.5, 1.0))
+    candidates = parameters.grid(rate=5)
+
+    def residual(self, d, rate):
+        return d.u_t + rate * d.u
+
+    def constrain(self, raw, t):
+        return 1 + t * raw
+
+    def reference(self, t, rate):
+        return {"u": np.exp(-rate * t)}
+
+
+class FakeEstimator:
+    """Errors by theta, and a record of what was asked."""
+
+    def __init__(self, errors, resolved=True):
+        self.errors, self.resolved, self.asked = dict(errors), resolved, []
+
+    def at(self, network, theta):
+        self.asked.append(float(theta[0]))
+        error = self.errors[float(theta[0])]
+        return SimpleNamespace(relative_l2={"u": error}, resolved=self.resolved, reason="Too few splines.")
+
+
+def goal_with(errors, goal=1e-3, resolved=True):
+    made = ErrorGoal(Growth(), goal, np.array([[theta] for theta in errors]))
+    made._estimator = FakeEstimator(errors, resolved)
+    return made
+
+
+def test_thetas_are_candidates_with_the_corners_first():
+    thetas = spread_thetas(Burgers(), 16)
+    assert thetas.shape == (16, 1)
+    assert set(thetas[:2, 0]) == {0.01, 1.0}
+    assert len(np.unique(thetas)) == 16
+    four = spread_thetas(PoissonBoltzmann(), 16)
+    assert four.shape == (16, 4)
+    assert len(np.unique(four, axis=0)) == 16
+
+
+def test_a_goal_is_reached_only_if_every_theta_is_below():
+    assert goal_with({0.1: 1e-4, 0.2: 9e-4}).reached(None, 1e6)
+    above = goal_with({0.1: 1e-4, 0.2: 2e-3})
+    assert not above.reached(None, 1e6)
+    assert "2.0e-03 at rate = 0.2" in above.text()
+
+
+def test_what_is_not_resolved_is_not_below():
+    unresolved = goal_with({0.1: 1e-9}, resolved=False)
+    assert not unresolved.reached(None, 1e6)
+    assert "Too few splines." in unresolved.text()
+    assert not goal_with({0.1: math.nan}).reached(None, 1e6)
+
+
+def test_the_worst_theta_is_looked_at_first_and_ends_a_look():
+    goal = goal_with({0.1: 1e-4, 0.2: 5e-3, 0.3: 1e-5})
+    assert not goal.reached(None, 1e6)
+    assert goal._estimator.asked == [0.1, 0.2]
+    goal._estimator.asked.clear()
+    assert not goal.reached(None, 1e6)  # 0.3 is not known yet, so it counts as worst
+    assert goal._estimator.asked == [0.3, 0.2]
+    goal._estimator.asked.clear()
+    assert not goal.reached(None, 1e6)
+    assert goal._estimator.asked == [0.2]
+
+
+def test_looking_takes_at_most_its_share_of_the_time(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(error_goal.time, "perf_counter", lambda: clock.now)
+    goal = goal_with({0.1: 5e-3, 0.2: 5e-3})
+    at = goal._estimator.at
+
+    def slow(network, theta):
+        clock.now += 1.0
+        return at(network, theta)
+
+    goal._estimator.at = slow
+    elapsed = 0.0
+    while elapsed < 1000:
+        goal.reached(None, elapsed)
+        elapsed += 1.0
+        spent = len(goal._estimator.asked)
+        assert elapsed < 20 or spent <= 0.1 * elapsed + 1
+    assert len(goal._estimator.asked) > 50
+    assert not goal.reached(None, 1.0)
+
+
+def test_a_run_ends_at_its_error(tmp_path):
+    result = cl.run(Growth(), cl.Settings(error=1e-3, steps=3000), tmp_path / "run", progress=False)
+    assert result.outcome is Outcome.ERROR
+    assert result.metrics["outputs"]["u"]["rel_l2_worst"] < 1.25e-3
+
+
+def test_a_run_that_does_not_get_there_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(error_goal, "FIRST_SECONDS", 0.0)
+    said = []
+    callbacks = cl.Callbacks(message=said.append)
+    settings = cl.Settings(error=1e-15, steps=5)
+    result = cl.run(Growth(), settings, tmp_path / "run", progress=False, callbacks=callbacks)
+    assert result.outcome is Outcome.STEPS
+    assert any("above 1e-15" in text for text in said)
+
+
+@pytest.mark.parametrize("error", [0.0, -1.0])
+def test_an_error_must_be_above_zero(error, tmp_path):
+    with pytest.raises(cl.ClpinnError, match="error"):
+        cl.run(Growth(), cl.Settings(error=error), tmp_path / "run", progress=False)
