@@ -223,8 +223,8 @@ ENTRIES = {
     "own_pde": Entry(
         "A script: from the equation to numbers",
         "examples/heat.py:Heat",
-        """`examples/own_pde.py` trains the heat problem and uses the result: a field at three diffusivities, the
-        residual norm of `trust`, and the heat flux at one end as a derivative. The picture shows the rod at these
+        """`examples/own_pde.py` trains the heat problem and uses the result: a field at three diffusivities, its
+        estimated error, and the heat flux at one end as a derivative. The picture shows the rod at these
         three diffusivities. Run it with `python examples/own_pde.py`.""",
         heat_profiles,
     ),

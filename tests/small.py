@@ -1,8 +1,14 @@
-"""Small problems for tests: solved by hand, trained in a second, with a unique solution, and impossible to train."""
+"""Small problems for tests: solved by hand, trained in a second, with a unique solution, and impossible to train.
+
+Also a made-up map of estimated errors for any problem.
+"""
 
 import jax.numpy as jnp
+import numpy as np
 
 import clpinn as cl
+from clpinn.formulation.thetas import to_unit
+from clpinn.surrogate.error_map import ErrorMap
 
 
 class Known(cl.Problem):
@@ -51,3 +57,16 @@ class Hopeless(Decay):
 
     def residual(self, d, k):
         return jnp.log(-k) * d.u
+
+
+def made_up_map(problem: cl.Problem, unresolved: int | None = None) -> ErrorMap:
+    """A map whose errors vary by a factor of ten over the box and whose fields are random; every tenth candidate."""
+    thetas, outputs = problem.candidates.points[:: max(1, len(problem.candidates) // 10)], len(problem.outputs)
+    resolved = np.arange(len(thetas)) != (-1 if unresolved is None else unresolved)
+    across = to_unit(thetas, problem.parameters).sum(axis=1, keepdims=True) / max(1, len(problem.parameters))
+    relative = 1e-3 * 10.0 ** (across**2) * np.arange(1, outputs + 1)
+    blank = ErrorMap(problem, thetas, relative, 3 * relative, resolved, np.zeros((1, 1, 1)), ())
+    size = (len(thetas), outputs, len(blank.grid))
+    fields = 1e-3 * np.random.default_rng(0).normal(size=size).astype(np.float32)
+    reasons = tuple("Two resolutions agree." if known else "Only one resolution fits." for known in resolved)
+    return ErrorMap(problem, thetas, relative, 3 * relative, resolved, fields, reasons)

@@ -8,9 +8,10 @@ import pytest
 
 import clpinn as cl
 from clpinn.errors import Outcome
+from clpinn.formulation.thetas import spread_thetas
 from clpinn.problems import Burgers, PoissonBoltzmann
 from clpinn.runs import error_goal
-from clpinn.runs.error_goal import ErrorGoal, spread_thetas
+from clpinn.runs.error_goal import ErrorGoal
 
 
 class Growth(cl.Problem):
@@ -63,6 +64,25 @@ def test_a_goal_is_reached_only_if_every_theta_is_below():
     above = goal_with({0.1: 1e-4, 0.2: 2e-3})
     assert not above.reached(None, 1e6)
     assert "2.0e-03 at rate = 0.2" in above.text()
+
+
+def test_candidates_between_are_looked_at_before_the_goal_counts_as_reached():
+    errors = {round(0.5 + 0.02 * i, 2): 1e-4 for i in range(26)}
+
+    class Fine(Growth):
+        candidates = cl.Grid(rate=list(errors))
+
+    goal = ErrorGoal(Fine(), 1e-3)
+    first = set(goal._thetas[:, 0].tolist())
+    assert len(first) == 16
+    goal._estimator = FakeEstimator(errors)
+    assert goal.reached(None, 1e6)
+    assert len(goal._estimator.asked) == 24 and len(set(goal._estimator.asked)) == 24
+    goal = ErrorGoal(Fine(), 1e-3)
+    goal._estimator = FakeEstimator(errors | dict.fromkeys(set(errors) - first, 5e-3))
+    assert not goal.reached(None, 1e6)
+    assert len(goal._thetas) == 17  # the one above stays among those that are looked at
+    assert "5.0e-03" in goal.text()
 
 
 def test_what_is_not_resolved_is_not_below():

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
+from small import made_up_map
 from test_report import assert_even, short_run
 
 import clpinn as cl
@@ -207,6 +208,107 @@ def test_network_and_reference_are_compared_at_one_theta_only(opened):
     assert page.evaluate("clpinnExplorer.layer()") == "error" and "layer=error" in page.url
 
 
+class Moved(cl.Problem):
+    """A geometry that theta moves, two parameters of which one is log, two outputs, no reference."""
+
+    coordinates = cl.Box(x=(0, 2), y=(0, 1))
+    parameters = cl.Box(bend=(0.1, 0.5), k=cl.log(0.1, 10))
+    outputs = ("u", "v")
+    evaluation = cl.Grid(x=np.linspace(0, 2, 5), y=np.linspace(0, 1, 4))
+
+    def place(self, x, y, bend, k):
+        return {"x": x + bend * y, "y": y}
+
+    def residual(self, d):
+        return d.u_xx + d.v_yy
+
+
+def said_spread(text: str) -> list[float]:
+    """Middle, low and high end of the spread that a page states."""
+    middle, ends = text.split(": ", 1)[1].split(" (90 %: ")
+    return [float(number) for number in (middle, *ends.split(")")[0].split(" to "))]
+
+
+@pytest.mark.parametrize("problem", [Solid(), Moved(), cl.problems.Kovasznay()], ids=type)
+def test_the_page_states_the_error_that_python_estimates(problem, opened):
+    """At thetas between those of the map, for every output."""
+    errors = made_up_map(problem)
+    page = opened(surrogate_of(problem).with_errors(errors))
+    for units in ((0.31, 0.77), (0.0, 1.0), (0.62, 0.05)):
+        theta = [float(axis.from_unit(u)) for axis, u in zip(problem.parameters.axes, units)]
+        settled(page, lambda theta=theta: page.evaluate("t => { location.hash = `theta=${t.join()}` }", theta))
+        page.wait_for_function("t => clpinnExplorer.theta()[0] === t && clpinnExplorer.settled()", arg=theta[0])
+        for output in problem.outputs:
+            if len(problem.outputs) > 1:
+                settled(page, lambda output=output: page.get_by_label("Output").select_option(output))
+            exact = errors.over(np.array([theta]))[output][:, 0]
+            found = page.evaluate("clpinnExplorer.estimate()")
+            np.testing.assert_allclose([found[name] for name in ("low", "middle", "high")], exact, rtol=1e-8)
+            told = words(page.locator(".estimate"))
+            assert told.startswith(f"Estimated relative L2 error of {output}: ")
+            np.testing.assert_allclose(said_spread(told), exact[[1, 0, 2]], rtol=0.06)
+
+
+@pytest.mark.parametrize("problem", [Solid(), Moved(), Line(), cl.problems.Kovasznay()], ids=type)
+def test_the_estimated_error_is_a_layer(problem, opened):
+    """At the nearest theta of the map: network minus solution, where there is a reference and where there is none."""
+    errors = made_up_map(problem)
+    page = opened(surrogate_of(problem).with_errors(errors), references=problem.reference is not None)
+    if problem.reference is not None:
+        assert page.evaluate("clpinnExplorer.layer()") == "error"
+        settled(page, lambda: page.get_by_label("Show the").select_option("estimate"))
+    assert page.evaluate("clpinnExplorer.layer()") == "estimate"
+    nearest = errors.nearest(np.array(page.evaluate("clpinnExplorer.theta()")))
+    output = problem.outputs[-1]
+    if len(problem.outputs) > 1:
+        settled(page, lambda: page.get_by_label("Output").select_option(output))
+    found = page.evaluate("p => clpinnExplorer.estimatedErrors(p)", errors.grid.points.tolist())
+    np.testing.assert_allclose(found, -errors.fields[nearest, -1], rtol=1e-6)
+    at = " at " + ", ".join(f"{n} = {v:.4g}" for n, v in zip(problem.parameters, errors.thetas[nearest]))
+    at = at if len(problem.parameters) else ""
+    assert words(page.locator(".difference h3")) == f"Estimated error{at}: network minus solution"
+    assert words(page.locator(".difference figcaption")).startswith(f"Estimated error of {output} from ")
+    assert page.locator(".difference canvas").is_visible()
+
+
+def test_an_error_that_nobody_knows_is_not_stated(opened):
+    problem = load_problem("examples/heat.py")
+    errors = made_up_map(problem, unresolved=4)
+    page = opened(surrogate_of(problem).with_errors(errors))
+    type_theta(page, "kappa", errors.thetas[4, 0] * 1.01)
+    near = f"kappa = {errors.thetas[4, 0]:.4g}"
+    assert page.evaluate("clpinnExplorer.estimate()") is None
+    assert words(page.locator(".estimate")) == (
+        f"The error of u is not known here: the nearest estimate at {near} is not resolved. Only one resolution fits."
+    )
+    told = words(page.locator(".difference figcaption"))
+    assert told.endswith("nearest theta with an estimate. Do not trust it: it is not resolved.")
+    type_theta(page, "kappa", errors.thetas[7, 0])
+    assert "not" not in words(page.locator(".difference figcaption"))
+    # A single estimate, such as that of a standard PINN, says nothing of other thetas.
+    arrays = {name: getattr(errors, name)[:1] for name in ("thetas", "relative_l2", "largest", "resolved", "fields")}
+    page = opened(surrogate_of(problem).with_errors(replace(errors, **arrays)))
+    assert words(page.locator(".estimate")).endswith("not known here: the only estimate is at kappa = 0.01.")
+    type_theta(page, "kappa", 0.01)
+    assert words(page.locator(".estimate")) == "Estimated relative L2 error of u: 0.001. No reference is used."
+    # A map without any resolved estimate has no process.
+    nothing = replace(errors, resolved=np.zeros(len(errors.thetas), bool))
+    assert "not known here" in words(opened(surrogate_of(problem).with_errors(nothing)).locator(".estimate"))
+
+
+def test_layers_are_those_that_the_page_has(opened):
+    """Without a reference there is no choice of its error; without a map there is no estimate."""
+    surrogate = surrogate_of(Moved())
+    page = opened(surrogate.with_errors(made_up_map(Moved())), fragment="layer=error")
+    assert page.get_by_label("Show the").is_hidden()
+    settled(page, page.get_by_role("button", name="Pin this theta").click)
+    assert page.locator(".difference option").all_inner_texts() == ["estimated error", "change since the pin"]
+    settled(page, lambda: page.get_by_label("Show the").select_option("estimate"))
+    assert "layer=estimate" in page.url
+    plain = opened(surrogate)
+    assert plain.locator(".estimate").is_hidden() and plain.locator(".difference").is_hidden()
+
+
 def test_errors_below_single_precision_are_drawn(opened):
     """The page holds errors, not references: rounding of its weights does not hide them."""
 
@@ -222,6 +324,7 @@ def test_errors_below_single_precision_are_drawn(opened):
     page = opened(surrogate, references=True)
     errors = page.evaluate("clpinnExplorer.errors([[0], [0.5], [1]])")
     np.testing.assert_allclose(errors, [0, 0.5e-10, 1e-10], atol=1e-14)
+    assert words(page.locator(".difference figcaption")) == "Error of u from 0 to 1e-10."
 
 
 def test_a_pinned_theta_is_compared(opened):
@@ -545,7 +648,9 @@ def test_every_script_is_in_the_page():
 
 
 def test_a_page_stays_small():
-    assert len(explorer_page(surrogate_of(cl.problems.Kovasznay(), full_size=True))) < 2e6
+    surrogate = surrogate_of(cl.problems.Kovasznay(), full_size=True)
+    assert len(explorer_page(surrogate)) < 1.6e6
+    assert len(explorer_page(surrogate.with_errors(made_up_map(surrogate.problem)))) < 2e6
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,8 @@
 """Exports: what is read back by other programs is what the surrogate answers."""
 
 import csv
+import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import xarray
+from small import Inflow, made_up_map
 from test_surrogate import Rod, made, with_heads
 
 import clpinn as cl
@@ -36,6 +39,47 @@ def test_netcdf_of_a_moved_geometry(tmp_path):
     write_field(field, tmp_path / "field.nc")
     with xarray.open_dataset(tmp_path / "field.nc") as found:
         xarray.testing.assert_identical(found.load(), field)
+
+
+def test_a_field_says_how_wrong_it_is(tmp_path):
+    """By the map, at a single theta inside the box that the base network answers; NetCDF and VTK keep it."""
+    problem = cl.problems.Kovasznay()
+    errors = made_up_map(problem, unresolved=0)
+    surrogate = made(problem, jnp.float64).with_errors(errors)
+    for name in ("field.nc", "field.vtk"):
+        cl.export(surrogate, tmp_path / name, 5, Re=333.0)
+    with xarray.open_dataset(tmp_path / "field.nc") as found:
+        attributes = found.attrs
+    for output, (low, middle, high) in errors.over(np.array([[333.0]])).items():
+        told = [attributes[f"estimated_relative_l2_{output}{end}"] for end in ("_low", "", "_high")]
+        assert told == [low[0], middle[0], high[0]] and attributes["estimated_error_resolved"] == 1
+        title = (tmp_path / "field.vtk").read_bytes().split(b"\n")[1].decode()
+        assert f"estimated relative L2 error of {output} {middle[0]:.1e}" in title
+    assert len(meshio.read(tmp_path / "field.vtk").points) == 25
+
+    def estimated(asked, **given):
+        return {name: value for name, value in asked.field(3, **given).attrs.items() if "estimated" in name}
+
+    assert estimated(surrogate, Re=errors.thetas[0, 0]) == {"estimated_error_resolved": 0}
+    assert estimated(surrogate, Re=[100.0, 200.0]) == {} == estimated(surrogate.with_errors(None), Re=100.0)
+    with pytest.warns(cl.OutsideBoxWarning):
+        assert estimated(surrogate, Re=600.0) == {}
+    alone = dataclasses.replace(
+        errors,
+        **{name: getattr(errors, name)[1:2] for name in ("thetas", "relative_l2", "largest", "resolved", "fields")},
+    )
+    assert estimated(surrogate.with_errors(alone), Re=100.0) == {"estimated_error_resolved": 0}
+    there = estimated(surrogate.with_errors(alone), Re=errors.thetas[1, 0])
+    assert there["estimated_relative_l2_u"] == pytest.approx(errors.relative_l2[1, 0])
+    headed = with_heads(surrogate, np.array([[100.0], [200.0]]), [True, False])
+    assert estimated(headed, Re=100.0) == {} and "estimated_relative_l2_p" in estimated(headed, Re=200.0)
+
+
+def test_an_estimated_error_field_has_no_other_estimate():
+    problem = Inflow()
+    surrogate = made(problem, jnp.float64)
+    field = surrogate.with_errors(made_up_map(problem)).error(k=1.0).field
+    assert not [name for name in field.attrs if name.startswith("estimated_")]
 
 
 def test_tables_have_a_row_a_point(tmp_path):
@@ -87,6 +131,16 @@ def test_onnx_runs_without_clpinn(tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "rod.onnx")
     (found,) = session.run(["u"], {name: column.astype(np.float32) for name, column in at.items()})
     assert np.allclose(found, surrogate(**at)["u"], rtol=1e-5, atol=1e-6)
+
+
+def test_onnx_says_how_wrong_it_is(tmp_path):
+    errors = made_up_map(Rod())
+    cl.export(made(Rod()).with_errors(errors), tmp_path / "rod.onnx")
+    told = onnxruntime.InferenceSession(tmp_path / "rod.onnx").get_modelmeta().custom_metadata_map
+    assert json.loads(told["estimated_errors"]) == errors.summary()
+    cl.export(made(Rod()), tmp_path / "rod.onnx")
+    told = onnxruntime.InferenceSession(tmp_path / "rod.onnx").get_modelmeta().custom_metadata_map
+    assert "estimated_errors" not in told and json.loads(told["outputs"]) == ["u"]
 
 
 def test_the_program_needs_no_x64_of_the_caller():

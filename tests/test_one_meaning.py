@@ -107,11 +107,11 @@ def test_all_ways_to_ask_for_a_point_agree(problem, tmp_path, monkeypatch):
 
     monkeypatch.setattr("clpinn.cli.predict.load_surrogate", lambda *_: surrogate)
     words = [f"{name}={float(value)!r}" for name, value in (point | theta).items()]
-    done = CliRunner().invoke(app, ["predict", "run", *words, "--no-trust", "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["predict", "run", *words, "--no-error", "--json"], catch_exceptions=False)
     prediction = json.loads(done.stdout)
     assert prediction["values"]["u"] == pytest.approx(float(expected), rel=1e-8)
     assert prediction["theta"] == pytest.approx(theta) and prediction["point"] == pytest.approx(point)
-    shown = CliRunner().invoke(app, ["predict", "run", *words, "--no-trust"], catch_exceptions=False).stdout
+    shown = CliRunner().invoke(app, ["predict", "run", *words, "--no-error"], catch_exceptions=False).stdout
     assert float(shown.rpartition("u = ")[2]) == pytest.approx(float(expected), rel=1e-8)
 
 
@@ -196,7 +196,7 @@ def test_a_point_outside_is_told_in_physical_terms(monkeypatch):
     with pytest.warns(cl.OutsideBoxWarning, match=OUTSIDE):
         assert np.isnan(surrogate.field(x=0.1, y=0.05, R=0.5)["u"])
     monkeypatch.setattr("clpinn.cli.predict.load_surrogate", lambda *_: surrogate)
-    done = CliRunner().invoke(app, ["predict", "run", "R=0.5", "x=0.1", "y=0.05", "--no-trust"], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["predict", "run", "R=0.5", "x=0.1", "y=0.05", "--no-error"], catch_exceptions=False)
     assert "warning: The point x = 0.1, y = 0.05 is outside the domain" in done.stderr
     assert "u = not finite" in done.stdout
     for value in (np.nan, np.inf):

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import xarray
 from matplotlib import rcParams
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, QuadMesh
 from matplotlib.colors import to_rgba
 from matplotlib.text import Text
-from small import Decay
+from small import Decay, Inflow, made_up_map
 from test_surrogate import made
 from typer.testing import CliRunner
 
@@ -124,15 +124,15 @@ def test_a_name_without_an_ending_is_refused(tmp_path):
 # Figures of runs ---------------------------------------------------------------------------------------------
 
 
-def made_up(problem: cl.Problem, name: str = "my.py:Own") -> RunDirectory:
-    """A run that was never trained, with errors by a formula."""
+def made_up(problem: cl.Problem, name: str = "my.py:Own", unresolved: int | None = None) -> RunDirectory:
+    """A run that was never trained, with errors by a formula and a made-up map of estimates."""
     run, thetas = RunDirectory(Path("nowhere")), problem.candidates.points
     errors = dict(zip(problem.parameters, thetas.T)) | {"res_pde": np.ones(len(thetas))}
     if problem.reference is not None:
         errors |= {f"rel_l2_{output}": np.arange(1, len(thetas) + 1.0) for output in problem.outputs}
     run.__dict__.update(
         problem=problem,
-        surrogate=made(problem, jnp.float64),
+        surrogate=made(problem, jnp.float64).with_errors(made_up_map(problem, unresolved)),
         errors=errors,
         metrics={"problem": name, "method": "acr", "seed": 0},
         history=[],
@@ -169,6 +169,73 @@ def test_errors_over_four_parameters_are_slices():
     table = np.arange(1, 1297.0).reshape(6, 216)
     assert np.array_equal(values_of(median), np.median(table, axis=1))
     assert np.array_equal(values_of(through_worst), table[:, -1])
+
+
+def test_estimates_over_one_parameter_are_a_line_in_a_band():
+    """With the estimates as dots, hollow where they are not resolved, and the true errors as a dotted line."""
+    run = made_up(cl.problems.Burgers(), unresolved=3)
+    errors, panel = run.surrogate.errors, plot(run, "estimates").axes[0]
+    low, middle, high = errors.over(run.problem.candidates.points)["u"]
+    line, known, unknown, exact = panel.lines[:4]
+    np.testing.assert_array_equal(values_of(line), middle)
+    assert np.array_equal(known.get_xdata(), errors.thetas[errors.resolved, 0])
+    assert np.array_equal(values_of(unknown), errors.relative_l2[3]) and unknown.get_markerfacecolor() == "none"
+    assert np.array_equal(values_of(exact), run.errors["rel_l2_u"]) and exact.get_linestyle() == ":"
+    band = panel.collections[0].get_paths()[0].vertices[:, 1]
+    assert {*low, *high} <= {*band} and panel.get_yscale() == "log"
+    named = {text.get_text() for text in panel.get_legend().get_texts()}
+    assert named == {"estimated", "90 % band", "estimate", "not resolved", "against the reference"}
+
+
+@pytest.mark.parametrize("reference", [True, False])
+def test_estimates_over_two_parameters_are_a_map_beside_the_true_one(reference):
+    """Both have the same colours."""
+    problem = Channel()
+    if not reference:
+        problem.reference = None
+    run = made_up(problem, unresolved=2)
+    figure = plot(run, "estimates")
+    maps = [
+        mesh for panel in figure.axes for mesh in panel.collections if isinstance(mesh, QuadMesh) and panel.get_xlabel()
+    ]
+    (_, middle, _), shape = run.surrogate.errors.over(problem.candidates.points)["u"], problem.candidates.shape
+    np.testing.assert_array_equal(maps[0].get_array(), middle.reshape(shape).T)
+    assert len(maps) == 1 + reference
+    if reference:
+        np.testing.assert_array_equal(maps[1].get_array(), run.errors["rel_l2_u"].reshape(shape).T)
+        assert maps[0].norm is maps[1].norm and maps[0].norm.vmax == len(problem.candidates)
+    dots, crosses = (marks.get_offsets() for marks in figure.axes[0].collections[1:3])
+    assert np.array_equal(dots, run.surrogate.errors.thetas[run.surrogate.errors.resolved])
+    assert np.array_equal(crosses, run.surrogate.errors.thetas[[2]])
+
+
+def test_estimates_over_four_parameters_are_slices():
+    run = made_up(cl.problems.PoissonBoltzmann())
+    figure = plot(run, "estimates")
+    assert [panel.get_xlabel() for panel in figure.axes] == ["mu1", "mu2", "k", "A"]
+    table = run.surrogate.errors.over(run.problem.candidates.points)["u"][1].reshape(6, 216)
+    np.testing.assert_array_equal(values_of(figure.axes[0].lines[0]), np.median(table, axis=1))
+
+
+def test_estimates_say_how_many_are_resolved():
+    assert "all 10 estimates are resolved" in caption(made_up(cl.problems.Burgers()), "estimates")
+    told = caption(made_up(cl.problems.Burgers(), unresolved=0), "estimates")
+    assert "no reference is used" in told and "9 of 10 estimates are resolved" in told and "to compare" in told
+    assert "to compare" not in caption(made_up(Unknown()), "estimates")
+
+
+def test_a_run_without_a_map_says_how_to_make_one():
+    run = made_up(cl.problems.Burgers())
+    run.__dict__["surrogate"] = run.surrogate.with_errors(None)
+    with pytest.raises(PlotError, match="no map of estimated errors. clpinn evaluate RUN makes one"):
+        plot(run, "estimates")
+    alone = {name: getattr(made_up_map(run.problem), name)[:1] for name in ("thetas", "resolved")}
+    run.__dict__["surrogate"] = run.surrogate.with_errors(dataclasses.replace(made_up_map(run.problem), **alone))
+    assert reasons(run)["estimates"] == "its error is estimated at a single theta"
+    nothing = dataclasses.replace(made_up_map(run.problem), resolved=np.zeros(10, bool))
+    run.__dict__["surrogate"] = run.surrogate.with_errors(nothing)
+    with pytest.raises(PlotError, match="none of its estimates is resolved"):
+        plot(run, "estimates")
 
 
 @pytest.mark.parametrize("problem", SHAPES, ids=type)
@@ -245,10 +312,18 @@ def test_heads_are_drawn_before_against_after(problem):
     assert identity.get_xdata()[0] == identity.get_ydata()[0]
 
 
+def test_corrected_thetas_are_not_called_heads():
+    run = made_up(Inflow())
+    run.__dict__["adapted"] = run.surrogate.correct(k=1.0)
+    figure = plot(run, "heads")
+    assert "corrected" in {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+    assert heading(run, "heads") == "Corrected thetas" and "head" not in caption(run, "heads")
+
+
 def test_kinds_that_make_no_sense_are_told():
     run = made_up(cl.problems.Burgers())
     for kind, message in (
-        ("streamlines", "is no flow.*Use one of fields, errors, residuals."),
+        ("streamlines", "is no flow.*Use one of fields, errors, estimates."),
         ("tasks", "no task was selected"),
         ("losses", "too short"),
         ("heads", "no adapted.clpinn"),
@@ -283,6 +358,8 @@ def test_captions_without_a_reference_say_what_is_drawn():
     thetas = list(dict.fromkeys(text.get_text() for panel in figure.axes for text in panel.texts))
     assert thetas == ["a = 0.1", "a = 1", "a = 10"]
     assert "low corner, the middle and the high corner" in caption(run, "fields")
+    assert "Its estimated errors are the kind estimates" in (reasons(run)["errors"] or "")
+    run.__dict__["surrogate"] = run.surrogate.with_errors(None)
     assert plot(run, "errors").axes[0].get_ylabel() == "mean |residual|"
     assert caption(run, "errors").startswith("Mean |residual|")
     assert heading(run, "errors") == "Residuals over the parameters"
@@ -347,7 +424,7 @@ def test_colour_maps_are_even():
 
 def test_every_field_is_drawn_in_an_even_map():
     names = {colours.VALUES.name, colours.ERRORS.name, colours.SIGNED.name}
-    for problem, kinds in ((Flow(), ("fields", "streamlines")), (Channel(), ("fields", "errors", "residuals"))):
+    for problem, kinds in ((Flow(), ("fields", "streamlines")), (Channel(), ("fields", "errors", "estimates"))):
         for kind in kinds:
             drawn = [mesh for panel in plot(made_up(problem), kind).axes for mesh in panel.collections]
             used = {mesh.get_cmap().name for mesh in drawn if mesh.get_array() is not None}
@@ -358,7 +435,7 @@ def test_every_field_is_drawn_in_an_even_map():
 
 
 def test_a_dark_figure_has_light_ink():
-    for kind, problem in (("errors", Solid()), ("fields", Channel()), ("streamlines", Flow())):
+    for kind, problem in (("errors", Solid()), ("estimates", Solid()), ("fields", Channel()), ("streamlines", Flow())):
         figure = plot(made_up(problem), kind)
         light = drawn_pixels(figure)
         colours.darken(figure)
@@ -367,7 +444,7 @@ def test_a_dark_figure_has_light_ink():
         texts = [text.get_color() for text in figure.findobj(Text) if text.get_text()]
         assert texts and all(np.mean(to_rgba(colour)[:3]) > 0.5 for colour in texts)
         # No ink is left that cannot be seen on dark paper, apart from the fields themselves.
-        if kind == "errors":
+        if kind in ("errors", "estimates"):
             assert not np.any(dark.max(axis=2) < 0.05)
 
 
@@ -410,7 +487,9 @@ class Parts(HTMLParser):
 
 
 def test_a_page_stands_alone_and_says_it_all(folder):
-    text = page([RunDirectory(folder)])
+    run = RunDirectory(folder)
+    run.__dict__["surrogate"] = run.surrogate.with_errors(made_up_map(run.problem))
+    text = page([run])
     found = Parts(text)
     assert found.tags.count("img") == found.tags.count("source") == 5  # in light colours and in dark ones
     titles = re.findall("<h2>(.*?)</h2>", text)
@@ -420,7 +499,7 @@ def test_a_page_stands_alone_and_says_it_all(folder):
     metrics = json.loads((folder / "metrics.json").read_text())
     assert f"{metrics['outputs']['u']['rel_l2_macro']:.2e}" in text and "20 steps" in text
     assert "clpinn train tests/small.py:Decay --config config.json" in text
-    assert "&quot;jaxlib&quot;" in text and "no bound of its error" in text
+    assert "&quot;jaxlib&quot;" in text and "no reference is used" in text
     assert "prefers-color-scheme: dark" in text and "width=device-width" in text and len(text) < 2_000_000
 
 
@@ -431,6 +510,35 @@ def test_runs_stand_side_by_side(folder, monkeypatch):
     text = page([first, second])
     assert Parts(text).tags.count("img") == 2
     assert "ACR2-arch 1.77e-03" in text and "a&lt;b" not in text.split("<h2>")[1]  # two of one name are told by method
+
+
+def test_the_summary_has_estimates_with_and_without_a_reference(folder, monkeypatch):
+    """From the metrics if they are there, otherwise from the surrogate; a run without a map has a dash."""
+    monkeypatch.setattr("clpinn.report.page.KINDS", {})
+    first, second, third = (RunDirectory(folder) for _ in range(3))
+    errors = made_up_map(Decay(), unresolved=1)
+    first.__dict__["surrogate"] = first.surrogate.with_errors(errors)
+    told = {"macro": {"value": 0.5, "low": 0.25, "high": None}, "worst": {"value": 7.0, "low": 6.0, "high": 8.0}}
+    estimated = {"thetas": 4, "resolved": 0.75, "outputs": {"u": told}}
+    second.__dict__["metrics"] = second.metrics | {"outputs": {}, "has_reference": False, "estimated": estimated}
+    third.__dict__["surrogate"] = third.surrogate.with_errors(None)
+    third.__dict__["metrics"] = {name: value for name, value in third.metrics.items() if name != "estimated"}
+    rows = {cells[0]: cells[1:] for cells in cells_of(page([first, second, third]))}
+    mean = errors.macro["u"]
+    assert rows["u: estimated mean relative L2"] == [
+        f"{mean.value:.2e} ({mean.low:.2e} to {mean.high:.2e})",
+        "5.00e-01 (2.50e-01 to not finite)",
+        "–",
+    ]
+    assert rows["u: estimated worst relative L2"][1] == "7.00e+00 (6.00e+00 to 8.00e+00)"
+    assert rows["estimates resolved"] == ["86% of 7 thetas", "75% of 4 thetas", "–"]
+    assert "no map of estimated errors. clpinn evaluate RUN makes one" in page([third])
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """The rows of the first table of a page."""
+    table = text.split("<h2>Summary</h2>")[1].split("</table>")[0]
+    return [re.findall("<td[^>]*>(.*?)</td>", row) for row in table.split("<tr")[2:]]
 
 
 def test_names_are_escaped(folder, monkeypatch):
@@ -477,7 +585,7 @@ def test_the_commands(folder, tmp_path, monkeypatch):
     run, field = str(folder), tmp_path / "field.nc"
     told = clpinn("predict", run, "k=3", "x=0.5", "--points", "5", "--out", str(field), "--json")
     about = json.loads(told.stdout)
-    assert about["grid"] == {"t": 5} and len(about["values"]["u"]) == 5 and about["trust"]["norm"] > 0
+    assert about["grid"] == {"t": 5} and len(about["values"]["u"]) == 5 and about["error"]["theta"] == {"k": 3.0}
     assert "warning: k is 3, outside its box" in told.stderr
     with xarray.open_dataset(field) as found:
         assert float(found["k"]) == 3 and found["u"].values.tolist() == about["values"]["u"]
@@ -505,7 +613,7 @@ def test_the_commands(folder, tmp_path, monkeypatch):
     assert "stablehlo" in (tmp_path / "decay.mlir").read_text()
     clpinn("plot", run, "losses", "--out", str(tmp_path / "losses.pdf"))
     assert (tmp_path / "losses.pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(PlotError, match="Use one of fields, errors, residuals, tasks, losses"):
+    with pytest.raises(PlotError, match="Use one of fields, errors, .*tasks, losses"):
         clpinn("plot", run, "streamlines")
     monkeypatch.setattr("clpinn.report.page.KINDS", {"losses": KINDS["losses"]})
     assert json.loads(clpinn("report", run, "--json").stdout)["bytes"] > 10_000

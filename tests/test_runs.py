@@ -139,11 +139,7 @@ def test_a_bound_in_seconds(tmp_path):
     steps = ["adam.steps=1000000", "lbfgs.steps=1000000", "network.width=40", "network.depth=4", "precision=double"]
     result = run(Decay(), settings_for("uni", "seconds=4", *steps), tmp_path)
     assert result.outcome == "time" and result.metrics["wall_seconds"] >= 4
-    # Adam has half of the time, L-BFGS what is left.
-    history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     assert result.metrics["steps"] > result.metrics["lbfgs_steps"] > 0
-    assert all(row["seconds"] < 2.5 for row in history if row["stage"] == "adam")
-    assert result.metrics["seconds"]["adam"] < 2.5
 
 
 def test_the_command_line_runs_a_method(tmp_path):

@@ -183,3 +183,17 @@ def test_decay_and_freezing():
     assert np.array_equal(after.network.parameter_branch.weight, branch.weight)
     assert not np.array_equal(after.network.output.weight, state.network.output.weight)
     assert np.isclose(objective(*lbfgs.partition(state.network), key)[0], value_plain, rtol=1e-5)
+
+
+def test_adam_has_half_of_the_time():
+    trainer = Trainer(Decay(), replace(settings_for("uni", "adam.steps=1000", "lbfgs.steps=1000"), seconds=10.0))
+    stages: list[str] = []
+    trainer.run(
+        trainer.init(),
+        Hooks(
+            elapsed=lambda: float(len(stages)),  # each step takes a second
+            progress=lambda state, *_: stages.append(state.stage),
+            stop=lambda: Outcome.TIME if len(stages) == 10 else None,
+        ),
+    )
+    assert stages == ["adam"] * 6 + ["lbfgs"] * 4  # at exactly half of the time Adam still makes a step

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
     from clpinn.runs.run import run, train
     from clpinn.runs.session import Result
+    from clpinn.surrogate.calibration import Calibration, calibrate
+    from clpinn.surrogate.error import ErrorEstimate
+    from clpinn.surrogate.error_map import ErrorMap
     from clpinn.surrogate.fit import Fit
     from clpinn.surrogate.surrogate import Surrogate, load
     from clpinn.surrogate.trust import Trust
@@ -44,6 +47,9 @@ _HOMES = {
     "runs.evaluate": ("Metrics", "aggregate", "evaluate", "reference_residual"),
     "runs.run": ("run", "train"),
     "runs.session": ("Result",),
+    "surrogate.calibration": ("Calibration", "calibrate"),
+    "surrogate.error": ("ErrorEstimate",),
+    "surrogate.error_map": ("ErrorMap",),
     "surrogate.fit": ("Fit",),
     "surrogate.surrogate": ("Surrogate", "load"),
     "surrogate.trust": ("Trust",),
@@ -56,12 +62,15 @@ __all__ = [
     "FNN",
     "Axis",
     "Box",
+    "Calibration",
     "Callbacks",
     "ClpinnError",
     "Condition",
     "Data",
     "Derivatives",
     "DomainError",
+    "ErrorEstimate",
+    "ErrorMap",
     "Fit",
     "Grid",
     "Interior",
@@ -79,6 +88,7 @@ __all__ = [
     "aggregate",
     "at",
     "boundary",
+    "calibrate",
     "condition_residuals",
     "evaluate",
     "export",

@@ -1,4 +1,4 @@
-"""`clpinn adapt`: heads for single thetas."""
+"""`clpinn adapt`: corrections or heads for single thetas."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +9,8 @@ from clpinn.cli.display import Display
 from clpinn.cli.options import CHANGED_PROBLEM, GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
 from clpinn.cli.tables import print_heads
 from clpinn.errors import ClpinnError
+
+CORRECTION = "correction"
 
 
 def adapt(
@@ -23,9 +25,10 @@ def adapt(
     way: Annotated[
         str,
         typer.Option(
-            help="What to train: head, or for a rival's network svd (p2inn), target (hyperpinn, metapinn), full."
+            help="correction: add the estimated error. Or what to train: head (the paper's), or for a rival's network "
+            "svd (p2inn), target (hyperpinn, metapinn), full."
         ),
-    ] = "head",
+    ] = CORRECTION,
     optimizer: Annotated[
         str, typer.Option(help="lm: Levenberg-Marquardt. adam: Adam with steps as in the paper.")
     ] = "lm",
@@ -40,10 +43,13 @@ def adapt(
     changed_problem: CHANGED_PROBLEM = False,
     as_json: JSON = False,
 ) -> None:
-    """Improve a run's surrogate at single thetas: a small head per theta, used only where it is better.
+    """Improve a run's surrogate at single thetas: its estimated error is added, where the estimate is resolved.
 
-    The heads are fitted to the equations alone. If the problem has a reference, the true errors are shown as well.
+    --way head trains a small network per theta instead, as in the paper. Both use the equations alone. If the problem
+    has a reference, the true errors are shown as well. --optimizer, --steps, --together and --seed are for training.
     """
+    import numpy as np
+
     from clpinn.formulation.thetas import parse_thetas
     from clpinn.runs.directory import RunDirectory
     from clpinn.runs.evaluate import evaluate
@@ -51,19 +57,25 @@ def adapt(
     directory = RunDirectory(run, load_given_problem(given_problem), changed_problem)
     surrogate = directory.surrogate
     problem = surrogate.problem
-    if unseen == bool(theta):
+    if len(problem.parameters) and unseen == bool(theta):
         raise ClpinnError("Give thetas to adapt to, such as nu=0.0113, or --unseen for all that were not trained.")
-    thetas = surrogate.unseen(most, seed) if unseen else parse_thetas(problem.parameters, theta or [])
+    if len(problem.parameters) == 0:
+        thetas = np.zeros((1, 0))
+    else:
+        thetas = surrogate.unseen(most, seed) if unseen else parse_thetas(problem.parameters, theta or [])
     with Display(quiet=as_json) as display:
-        adapted = surrogate.adapt_many(
-            thetas,
-            seed,
-            lambda done, total: display.evaluation("heads", done, total),
-            way=way,  # pyright: ignore[reportArgumentType]
-            optimizer=optimizer,  # pyright: ignore[reportArgumentType]
-            steps=steps,
-            together=together,
-        )
+        if way == CORRECTION:
+            adapted = surrogate.correct_many(thetas, lambda done, total: display.evaluation("corrections", done, total))
+        else:
+            adapted = surrogate.adapt_many(
+                thetas,
+                seed,
+                lambda done, total: display.evaluation("heads", done, total),
+                way=way,  # pyright: ignore[reportArgumentType]
+                optimizer=optimizer,  # pyright: ignore[reportArgumentType]
+                steps=steps,
+                together=together,
+            )
         errors = {}
         if problem.reference is not None:
             errors = {
@@ -72,23 +84,30 @@ def adapt(
             }
     file = out or directory.adapted_file
     adapted.save(file)
-    rows = _rows(adapted, errors)
+    rows = _rows(adapted, len(thetas), errors)
     if as_json:
         print_json({"file": str(file), "thetas": rows})
     else:
         print_heads(rows, list(problem.parameters), list(problem.outputs) if errors else [], file)
 
 
-def _rows(adapted: Any, errors: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row per head: theta, whether it is used and why, losses and errors before and after."""
+def _rows(adapted: Any, count: int, errors: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per theta: whether its head or correction is used and why, estimates (losses of heads) and errors."""
     heads = adapted.heads
     rows = []
-    for i, theta in enumerate(heads.thetas):
+    before_these = len(heads.thetas) - count  # adapted by an earlier call
+    for k in range(count):
+        i = before_these + k
+        theta = heads.thetas[i]
         row = dict(zip(adapted.problem.parameters, theta.tolist()))
         row |= {"used": bool(heads.used[i]), "reason": heads.reason(i)}
-        row |= {name: float(getattr(heads, name)[i]) for name in ("loss_before", "loss_after")}
-        row |= {f"estimate_{when}": float(getattr(heads, f"error_{when}")[i]) for when in ("before", "after")}
+        if heads.way == CORRECTION:
+            before = float(heads.error_before[i].max())
+            row |= {"estimate_before": before, "estimate_after": before * float(heads.difference[i])}
+        else:
+            row |= {name: float(getattr(heads, name)[i]) for name in ("loss_before", "loss_after")}
+            row |= {f"estimate_{when}": float(getattr(heads, f"error_{when}")[i]) for when in ("before", "after")}
         for when, outputs in errors.items():
-            row[f"rel_l2_{when}"] = {name: float(error.rel_l2[i]) for name, error in outputs.items()}
+            row[f"rel_l2_{when}"] = {name: float(error.rel_l2[k]) for name, error in outputs.items()}
         rows.append(row)
     return rows

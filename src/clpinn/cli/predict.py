@@ -28,7 +28,7 @@ def predict(
     given: VALUES = None,
     out: Annotated[Path | None, typer.Option(help="File for the field: .nc, .csv or .vtk.")] = None,
     points: POINTS = None,
-    trust: Annotated[bool, typer.Option(help="Show how well the equations hold at that theta.")] = True,
+    error: Annotated[bool, typer.Option(help="Estimate the error at that theta.")] = True,
     given_problem: GIVEN_PROBLEM = None,
     changed_problem: CHANGED_PROBLEM = False,
     as_json: JSON = False,
@@ -37,7 +37,6 @@ def predict(
     import numpy as np
 
     from clpinn.exports.export import write_field
-    from clpinn.surrogate.trust import Trust
 
     surrogate, values = load_surrogate(run, given_problem, changed_problem), parse_scalars(given or [])
     problem = surrogate.problem
@@ -45,7 +44,7 @@ def predict(
         field = surrogate.field(points, **values)
         theta = {name: values[name] for name in problem.parameters}
         single_theta = all(np.ndim(value) == 0 for value in theta.values())
-        trust_at_theta = surrogate.trust(**theta) if trust and single_theta else None
+        estimate = surrogate.error(**theta) if error and single_theta else None
     coordinates = {str(name): array.values.tolist() for name, array in field.coords.items() if name not in theta}
     prediction: dict[str, Any] = {
         "theta": {name: np.asarray(value).tolist() for name, value in theta.items()},
@@ -59,15 +58,15 @@ def predict(
     if field[problem.outputs[0]].size <= (LINE_VALUES if len(field.sizes) == 1 else FEW_VALUES):
         prediction["coordinates"] = {name: row for name, row in coordinates.items() if isinstance(row, list)}
         prediction["values"] = {str(name): array.values.tolist() for name, array in field.data_vars.items()}
-    if isinstance(trust_at_theta, Trust):
-        prediction["trust"] = trust_at_theta.summary()
+    if estimate is not None:
+        prediction["error"] = estimate.summary()
     if out is not None:
         write_field(field, out)
         prediction["file"] = str(out)
     if as_json:
         print_json(prediction)
     else:
-        print_prediction(f"{type(problem).__name__}, {' '.join(given or [])}", prediction, trust_at_theta)
+        print_prediction(f"{type(problem).__name__}, {' '.join(given or [])}", prediction, estimate)
 
 
 def export(

@@ -12,7 +12,7 @@ from clpinn.cli.tables import print_line
 
 def plot(
     run: RUN,
-    kind: Annotated[str, typer.Argument(help="fields, errors, residuals, tasks, losses, streamlines or heads.")],
+    kind: Annotated[str, typer.Argument(help="fields, errors, estimates, tasks, losses, streamlines or heads.")],
     theta: Annotated[
         list[str] | None,
         typer.Argument(help="Thetas for fields and streamlines: nu=0.01,0.1.", show_default="the best to the worst"),

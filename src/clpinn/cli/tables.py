@@ -61,16 +61,24 @@ def print_metrics(metrics: dict[str, Any], folder: Path) -> None:
     screen = Console()
     if metrics["has_reference"]:
         screen.print(_errors_table(metrics))
-    else:
-        screen.print("The problem has no reference: residuals only.")
+    estimated = metrics.get("estimated")
+    if estimated is not None:
+        _print_estimates(screen, estimated)
+    elif not metrics["has_reference"]:
+        screen.print("The problem has no reference, and the run is too short to estimate errors at its end.")
+        print_line(f"To estimate them: clpinn evaluate {folder}")
     validation = metrics.get("validation")  # natural gradient only
     validation_text = "" if validation is None else f", validation loss {_number(validation, '.1e')}"
     screen.print(f"mean |residual| {_number(metrics['res_pde_macro'])}{validation_text}", highlight=False)
     if metrics.get("not_learnt"):
         screen.print(f"not learnt: {', '.join(metrics['not_learnt'])}", style="bold red", markup=False, highlight=False)
     if "outcome" in metrics:
-        line = f"ended ({metrics['outcome']}) after {metrics['steps']} steps, {metrics['wall_seconds']:.0f} s"
-        line += f" and {metrics['compile_seconds']:.0f} s of compilation" * (metrics.get("compile_seconds", 0) >= 1)
+        evaluation = metrics.get("seconds", {}).get("evaluation", 0.0)
+        line = (
+            f"ended ({metrics['outcome']}) after {metrics['steps']} steps, {metrics['wall_seconds'] - evaluation:.0f} s"
+        )
+        beside = {"compilation": metrics.get("compile_seconds", 0.0), "evaluation": evaluation}
+        line += "".join(f", {seconds:.0f} s of {name}" for name, seconds in beside.items() if seconds >= 1)
         if metrics["method"] != "free":
             line += f"; {metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
         screen.print(line, highlight=False)
@@ -90,36 +98,55 @@ def _errors_table(metrics: dict[str, Any]) -> Table:
     return table
 
 
-def print_heads(rows: list[dict[str, Any]], parameters: list[str], outputs: list[str], file: Path) -> None:
-    """Losses and errors at each theta before and after adaptation; `outputs` are those with a reference.
+def _print_estimates(screen: Console, estimated: dict[str, Any]) -> None:
+    """Estimated errors over the parameters, or why there are none."""
+    thetas, share = estimated["thetas"], estimated["resolved"]
+    if estimated["outputs"]:
+        table = Table(title=Text("estimated errors (90 % spread), no reference used"))
+        for header in ("output", "macro rel. L2", "worst rel. L2", "worst at"):
+            table.add_column(header, justify="left" if header in ("output", "worst at") else "right")
+        for name, figures in estimated["outputs"].items():
+            worst_at = ", ".join(f"{key} = {value:.4g}" for key, value in figures["worst_at"].items())
+            table.add_row(name, *(_spread(figures[key]) for key in ("macro", "worst")), worst_at)
+        screen.print(table)
+    text = f"{share:.0%} of {thetas} estimates are resolved"
+    if share < 1:
+        text += "; the error at the others is not known, and may be large"
+    screen.print(text, style="bold red" if share < 1 else None, highlight=False)
 
-    Below the table, the reason for each head that is not used.
+
+def _spread(figure: dict[str, float | None]) -> str:
+    numbers = (_number(figure[key], ".1e").replace("e-0", "e-").replace("e+00", "") for key in ("value", "low", "high"))
+    return "{} ({}–{})".format(*numbers)
+
+
+def print_heads(rows: list[dict[str, Any]], parameters: list[str], outputs: list[str], file: Path) -> None:
+    """Estimates, losses of heads, and errors at each theta before and after; `outputs` are those with a reference.
+
+    Below the table, the reason for each head or correction that is not used.
     """
     used = sum(row["used"] for row in rows)
-    table = Table(title=Text(f"heads at {len(rows)} thetas, {used} of them used"))
-    for header in [
-        *parameters,
-        "physics loss",
-        "estimated error",
-        *(f"error of {name}" for name in outputs),
-        "answers",
-    ]:
+    kind = "head" if "loss_before" in rows[0] else "correction"
+    table = Table(title=Text(f"{kind}s at {len(rows)} thetas, {used} of them used"))
+    figures = {"loss": "physics loss"} if kind == "head" else {}
+    figures |= {"estimate": "estimated error"}
+    for header in [*parameters, *figures.values(), *(f"error of {name}" for name in outputs), "answers"]:
         table.add_column(header, justify="right")
     for row in rows:
         cells = [f"{row[name]:.6g}" for name in parameters]
-        cells += [_change(row[f"{key}_before"], row[f"{key}_after"], ".1e") for key in ("loss", "estimate")]
+        cells += [_change(row[f"{key}_before"], row[f"{key}_after"], ".1e") for key in figures]
         cells += [_change(row["rel_l2_before"][name], row["rel_l2_after"][name], ".2e") for name in outputs]
-        table.add_row(*cells, "head" if row["used"] else "base")
+        table.add_row(*cells, kind if row["used"] else "base")
     Console().print(table)
     for row in rows:
         if not row["used"]:
             theta = ", ".join(f"{name} = {row[name]:.6g}" for name in parameters)
             print_line(f"{theta}: {row['reason']}", soft_wrap=True)
-    print_line(f"surrogate with heads: {file}")
+    print_line(f"surrogate with {kind}s: {file}")
 
 
-def print_prediction(title: str, prediction: dict[str, Any], trust: Any) -> None:
-    """The values of a field on a point or a line, if there are few; otherwise statistics per output. Then its trust."""
+def print_prediction(title: str, prediction: dict[str, Any], error: Any) -> None:
+    """The values of a field on a point or a line, if there are few; otherwise statistics per output. Then its error."""
     dimensions, values = len(prediction["grid"]), prediction.get("values")
     if values is not None and dimensions == 0:
         print_line(title, soft_wrap=True)
@@ -145,8 +172,8 @@ def print_prediction(title: str, prediction: dict[str, Any], trust: Any) -> None
         for name, statistics in prediction["outputs"].items():
             table.add_row(Text(name), *(_number(statistics[key], ".6g") for key in ("min", "mean", "max")))
         Console().print(table)
-    if trust is not None:
-        print_line(str(trust))
+    if error is not None:
+        print_line(str(error), soft_wrap=True)
     if "file" in prediction:
         print_line(f"field: {prediction['file']}")
 

@@ -203,25 +203,34 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The directory of a run, ended or not.")],
     given_problem: GIVEN_PROBLEM = None,
     changed_problem: CHANGED_PROBLEM = False,
+    error: Annotated[bool, typer.Option(help="Estimate errors over the parameters.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics and nothing else.")] = False,
 ) -> None:
-    """Show the errors of a run's network over the parameter grid, from its last checkpoint."""
+    """Show the errors of a run's network over the parameter grid, true and estimated, from its last checkpoint.
+
+    If the run has ended, the map of estimated errors is kept in its model.clpinn, for the report.
+    """
     from clpinn.runs.directory import RunDirectory
     from clpinn.runs.evaluate import evaluate as evaluate_network
-    from clpinn.runs.metrics import evaluation_thetas
+    from clpinn.runs.metrics import estimated_errors, evaluation_thetas
     from clpinn.runs.records import plain
 
     directory = RunDirectory(run, load_given_problem(given_problem), changed_problem)
     problem, settings = directory.problem, directory.settings
     with Display(quiet=as_json) as display:
-        errors = evaluate_network(problem, directory.network, evaluation_thetas(settings), display.evaluation)
+        network = directory.network
+        errors = evaluate_network(problem, network, evaluation_thetas(settings), display.evaluation)
+        estimated = estimated_errors(problem, network, settings, display) if error else None
     name = given_problem or directory.problem_label
     metrics = {"problem": name, "method": settings.method, "seed": settings.seed}
     metrics |= plain(errors.summary()) | {"has_reference": problem.reference is not None}
+    metrics["estimated"] = None if estimated is None else plain(estimated.summary())
     if as_json:
         print_json(metrics)
     else:
         print_metrics(metrics, run)
+    if estimated is not None:
+        directory.keep_errors(network, estimated)
 
 
 def use_devices(count: int | None) -> None:

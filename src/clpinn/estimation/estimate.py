@@ -17,20 +17,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import LinAlgError
 
 from clpinn.errors import ProblemError
+from clpinn.estimation.jumps import jumps_by_axis
 from clpinn.estimation.least_squares import assembled, largest_left, relative_weights, solved
-from clpinn.estimation.meshes import Breaks, curvature_breaks, refined_breaks
+from clpinn.estimation.meshes import Breaks, curvature_breaks, refined_breaks, with_jumps
 from clpinn.estimation.perturbed_programs import PerturbedPrograms, programs_of
+from clpinn.estimation.results import Correction, Estimate
 from clpinn.estimation.splines import Splines, SplineSpace
 from clpinn.formulation.domain import Grid
 from clpinn.formulation.identity import Identity
-from clpinn.formulation.perturbed import from_scaled, to_scaled
+from clpinn.formulation.perturbed import from_scaled
 from clpinn.formulation.problem import Problem
+from clpinn.networks.architecture import cast
 
 TOLERANCE = 0.15
-"""Two resolutions agree if their errors differ by less than this fraction."""
-FUNCTIONS = 9000
+"""Two resolutions agree if their errors differ by less than this fraction. Two weightings must agree as well."""
+FUNCTIONS = 12000
 """Unknowns at most."""
 INTERVALS = {1: 24, 2: 12, 3: 6}
 """Intervals of each axis at the start, by the number of coordinates. More coordinates have too many products."""
@@ -44,57 +48,18 @@ LARGE = 0.02
 """A relative error above this takes more Newton steps."""
 NEWTON_STEPS, NEWTON_CHANGE = 8, 0.03
 """Newton steps at most, and the relative change at which they end."""
-WEIGHTS_TOLERANCE = 0.3
-"""The error must move by less than this fraction if all residuals count alike."""
+HOPELESS = 5
+"""So many resolutions in a row that leave a doubt, or at which Newton's method does not converge, end an estimate."""
 NEARLY_SOLVED = 0.05
 """If only this fraction of the residual is left, the next resolution is a little finer and not much."""
 LITTLE, SLOW, FAST = 1.2, 1.15, 0.65
 """Growth of the number of intervals: a little, or for an axis with none and with most of what is left (SLOW + FAST)."""
+ZERO = 1e-6
+"""An output whose solution is this fraction of its error is zero: it has no relative error."""
 NEGLIGIBLE = 1e-13
 """An error below this fraction of the outputs is rounding."""
 SAMPLES = {1: 801, 2: 129, 3: 33}
 """Values on each axis of the grid on which the surrogate's curvature is seen."""
-
-
-@dataclass(frozen=True)
-class Correction:
-    """A perturbation of the raw outputs at one theta, by splines."""
-
-    space: SplineSpace
-    coefficients: Float[np.ndarray, "outputs ..."]
-
-    def on_grid(self, problem: Problem, grid: Grid) -> Float[np.ndarray, "points outputs"]:
-        """Values at all points of a grid of box coordinates."""
-        axes = zip(problem.coordinates, problem.coordinates.axes)
-        scaled = [to_scaled(axis, grid.values[name]) for name, axis in axes]
-        return self.space.on_grid(self.coefficients, scaled).reshape(self.space.outputs, -1).T
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The estimated error of a network at one theta.
-
-    Attributes:
-        relative_l2: Norm of the error, relative to that of the corrected outputs, by output.
-        largest: Largest absolute error by output.
-        error: The error on the problem's evaluation grid: corrected outputs minus outputs.
-        resolved: Whether two resolutions agree.
-        reason: Why the estimate is resolved, or what limits it.
-        functions: Number of splines by coordinate.
-        difference: How far the last two resolutions are apart, relative to the error.
-        newton_steps: Steps of Newton's method in the last resolution.
-        correction: The correction of the raw outputs; None if there is none.
-    """
-
-    relative_l2: dict[str, float]
-    largest: dict[str, float]
-    error: Float[np.ndarray, "points outputs"]
-    resolved: bool
-    reason: str
-    functions: dict[str, int]
-    difference: float
-    newton_steps: int
-    correction: Correction | None
 
 
 class Estimator:
@@ -103,7 +68,10 @@ class Estimator:
     def __init__(
         self, problem: Problem, tolerance: float = TOLERANCE, functions: int = FUNCTIONS, seconds: float | None = None
     ):
-        """Estimates end when resolutions agree within `tolerance`, or before `functions` or `seconds` are exceeded."""
+        """Estimates end when resolutions agree within `tolerance`, or before `functions` are exceeded.
+
+        No finer resolution is begun if it would end after `seconds`, by the time that those before took.
+        """
         if not (0 < tolerance < 1) or functions < 1 or (seconds is not None and not seconds > 0):
             raise ProblemError(
                 "An estimate needs a tolerance between 0 and 1, at least one function and a time above zero, but got "
@@ -117,12 +85,11 @@ class Estimator:
         """The error of a network at a theta."""
         if self._impossible is not None:
             return self._without_answer(self._impossible)
-        return _Search(self, self._programs, _double(network), np.asarray(theta, float)).estimate()
-
-    def compile(self, network: Any) -> None:
-        """Compile what an estimate needs; otherwise the first estimate does it."""
-        if self._impossible is None:
-            self._programs.compile(_double(network))
+        try:
+            return _Search(self, self._programs, _double(network), np.asarray(theta, float)).estimate()
+        except (MemoryError, ArithmeticError, LinAlgError, ValueError) as error:
+            # An estimate comes at the end of long work, which must not be lost for it.
+            return self._without_answer(f"The error is not estimated: {type(error).__name__}: {error}")
 
     @cached_property
     def _programs(self) -> PerturbedPrograms:
@@ -179,8 +146,12 @@ class _Search:
     def estimate(self) -> Estimate:
         start = time.monotonic()
         breaks = self._first_breaks()
+        size = self._space(breaks).size
+        if size > self.estimator.functions:
+            limit = f"the coarsest resolution needs {size} functions, more than {self.estimator.functions}"
+            return self.estimator._without_answer(f"The error is not estimated: {limit}.")
         before: _Level | None = None
-        difference = math.inf
+        difference, in_doubt = math.inf, 0
         while True:
             began = time.monotonic()
             level = self._level(breaks)
@@ -192,15 +163,18 @@ class _Search:
             doubt = ""
             if level.converged and difference <= self.estimator.tolerance:
                 moved = self._moved(level)
-                if moved > WEIGHTS_TOLERANCE:
+                if moved > self.estimator.tolerance:
                     doubt = f"the error moves by {_percent(moved)} if all residuals count alike"
             if level.converged and difference <= self.estimator.tolerance and not doubt:
                 return self._result(level, difference, True, self._agreement(level, before, difference))
+            in_doubt = in_doubt + 1 if doubt or not level.converged else 0
             breaks = self._refined(level)
-            needed = self._size(breaks)
+            needed = self._space(breaks).size
             cost = (time.monotonic() - began) * (needed / level.space.size) ** 1.5
             if needed > self.estimator.functions:
                 limit = f"a finer resolution needs {needed} functions, more than {self.estimator.functions}"
+            elif in_doubt == HOPELESS:
+                limit = f"the last {HOPELESS} resolutions did not change that"
             elif self.estimator.seconds is not None and time.monotonic() - start + cost > self.estimator.seconds:
                 limit = f"a finer resolution needs more than {self.estimator.seconds:g} s"
             else:
@@ -212,9 +186,7 @@ class _Search:
 
     def _level(self, breaks: list[Breaks]) -> _Level | None:
         """The error in one spline space; None if the residuals are not finite or nothing determines the error."""
-        axes = zip(breaks, self.problem.coordinates.axes)
-        splines = [Splines(each, self.degree, axis.scale == "periodic") for each, axis in axes]
-        space = SplineSpace(tuple(splines), len(self.problem.outputs))
+        space = self._space(breaks)
         per_interval = [
             max(self.degree - 1, math.ceil(OVERSAMPLING * axis.count / axis.intervals)) for axis in space.axes
         ]
@@ -245,7 +217,7 @@ class _Search:
             if not np.isfinite(corrected).all():
                 return None
             moved = np.linalg.norm(change) / max(float(np.linalg.norm(raw)), 1e-300)
-            small = _relative(corrected - self.base, corrected).max() < LARGE
+            small = np.nan_to_num(_relative(corrected - self.base, corrected), nan=math.inf).max() < LARGE
             converged = moved < NEWTON_CHANGE or (step == 1 and small)
             if converged:
                 break
@@ -292,7 +264,31 @@ class _Search:
         values = self.programs.values(self.network, points, self.theta, nothing)
         intervals = INTERVALS[len(box)]
         counts = [max(intervals, self.degree + 1)] * len(box)
-        return curvature_breaks(scaled, values.reshape(*[side] * len(box), -1), counts)
+        breaks = curvature_breaks(scaled, values.reshape(*[side] * len(box), -1), counts)
+        return [with_jumps(each, jumps) for each, jumps in zip(breaks, self._jumps, strict=True)]
+
+    @cached_property
+    def _jumps(self) -> list[Breaks]:
+        """Where the equation's coefficients or sources jump, by axis; a periodic axis is not searched."""
+        axes = self.problem.coordinates.axes
+        shape = (len(self.problem.outputs), len(self.programs.indices))
+
+        def numbers(scaled: np.ndarray) -> np.ndarray:
+            points = np.stack([from_scaled(axis, column) for axis, column in zip(axes, scaled.T)], axis=1)
+            residuals, slopes = self.programs.residuals(
+                0, self.network, points, self.theta, np.zeros((len(points), *shape))
+            )
+            return np.concatenate([residuals, slopes.reshape(len(points), -1)], axis=1)
+
+        found = jumps_by_axis(numbers, len(axes))
+        return [np.zeros(0) if axis.scale == "periodic" else jumps for axis, jumps in zip(axes, found)]
+
+    def _multiplicities(self, k: int, breaks: Breaks) -> np.ndarray | None:
+        """How often each inner break is a knot: at a jump the highest derivatives may jump, those below may not."""
+        if not len(self._jumps[k]):
+            return None
+        order = max(1, *(index[k] for index in self.programs.indices))
+        return np.where(np.isin(breaks[1:-1], self._jumps[k]), self.degree + 1 - order, 1)
 
     def _refined(self, level: _Level) -> list[Breaks]:
         """The breaks of the next resolution. All axes grow, those along which most is left most."""
@@ -303,14 +299,16 @@ class _Search:
         growth = np.full(len(axes), LITTLE) if level.largest_left < NEARLY_SOLVED else SLOW + FAST * share
         counts = [max(axis.intervals + 1, math.ceil(axis.intervals * factor)) for axis, factor in zip(axes, growth)]
         return [
-            refined_breaks(axis.breaks, part, count, axis.periodic)
-            for axis, part, count in zip(axes, left, counts, strict=True)
+            with_jumps(refined_breaks(axis.breaks, part, count, axis.periodic), jumps)
+            for axis, part, count, jumps in zip(axes, left, counts, self._jumps, strict=True)
         ]
 
-    def _size(self, breaks: list[Breaks]) -> int:
-        axes = zip(breaks, self.problem.coordinates.axes)
-        counts = [len(each) - 1 + (0 if axis.scale == "periodic" else self.degree) for each, axis in axes]
-        return len(self.problem.outputs) * math.prod(counts)
+    def _space(self, breaks: list[Breaks]) -> SplineSpace:
+        splines = [
+            Splines(each, self.degree, axis.scale == "periodic", self._multiplicities(k, each))
+            for k, (each, axis) in enumerate(zip(breaks, self.problem.coordinates.axes, strict=True))
+        ]
+        return SplineSpace(tuple(splines), len(self.problem.outputs))
 
     # Results -----------------------------------------------------------------------------------------------------
 
@@ -371,9 +369,10 @@ def _left_by_axis(level: _Level) -> list[Float[np.ndarray, " intervals"]]:
 
 
 def _relative(error: np.ndarray, outputs: np.ndarray) -> Float[np.ndarray, " outputs"]:
-    """Norms of the error, relative to those of the outputs."""
-    size = np.linalg.norm(outputs, axis=0)
-    return np.linalg.norm(error, axis=0) / np.where(size > 0, size, 1.0)
+    """Norms of the error, relative to those of the outputs; NaN for an output that is zero up to rounding."""
+    size, norms = np.linalg.norm(outputs, axis=0), np.linalg.norm(error, axis=0)
+    zero = size <= ZERO * norms
+    return np.where(zero & (norms > 0), math.nan, norms / np.where(zero, 1.0, size))
 
 
 def _difference(error: np.ndarray, before: np.ndarray, outputs: np.ndarray) -> float:
@@ -393,4 +392,4 @@ def _percent(fraction: float) -> str:
 
 def _double(network: Any) -> Any:
     with jax.enable_x64(True):
-        return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), network)
+        return cast(network, jnp.float64)

@@ -285,8 +285,6 @@ class Solved(NamedTuple):
     unknowns: Float[np.ndarray, " unknowns"]
     left: list[Float[np.ndarray, "elements rows"]]
     """What is left of the residuals, by block."""
-    fraction: float
-    """The norm of what is left, relative to that of the residuals."""
 
 
 def solved(size: int, blocks: Sequence[Block]) -> Solved | None:
@@ -322,8 +320,7 @@ def solved(size: int, blocks: Sequence[Block]) -> Solved | None:
         if slope <= PRECISION * first:
             break
         direction = step + (slope / before) * direction
-    norms = [math.sqrt(sum(float(np.vdot(part, part)) for part in parts)) for parts in (left, [b[2] for b in blocks])]
-    return Solved(unknowns, left, norms[0] / norms[1] if norms[1] else 0.0)
+    return Solved(unknowns, left)
 
 
 def _normal_equations(size: int, blocks: Sequence[Block]) -> tuple[Float[np.ndarray, "band unknowns"], np.ndarray]:

@@ -11,6 +11,10 @@ SHARPEST = 6.0
 """The density of breaks changes at most by this factor from one mesh to the next."""
 NEIGHBOURS = 0.4
 """The density of an interval is at least this fraction of its neighbours'."""
+FINEST = 1e4
+"""The density of breaks is at most this many times its mean: finer intervals would drown in rounding."""
+NEAR = 0.25
+"""A break this close to a jump, in units of the interval that the jump is in, is replaced by it."""
 ORDER = 4
 """Squares of what is left fall about like this power of the squared width of an interval."""
 
@@ -34,7 +38,7 @@ def curvature_breaks(
         mean_square = np.mean(bend**2, axis=tuple(j for j in axes if j != k)).sum(axis=-1)
         density = np.pad(mean_square**0.25, 1, mode="edge")
         mean = density.mean()
-        density = EVEN_SHARE + (1 - EVEN_SHARE) * (density / mean if mean > 0 else 1.0)
+        density = EVEN_SHARE + (1 - EVEN_SHARE) * (density / mean if mean > 0 else np.ones_like(density))
         density = np.convolve(np.pad(density, 2, mode="edge"), np.full(5, 0.2), "valid")
         breaks.append(_equidistributed(scaled, (density[1:] + density[:-1]) / 2, count))
     return breaks
@@ -48,7 +52,20 @@ def refined_breaks(breaks: Breaks, left: Float[np.ndarray, " intervals"], count:
     for _ in range(2):
         around = np.pad(density, 1, mode="wrap" if periodic else "edge")
         density = np.maximum(density, NEIGHBOURS * np.maximum(around[:-2], around[2:]))
+    widths = np.diff(breaks)
+    density = np.minimum(density, FINEST * (density @ widths) / widths.sum())
     return _equidistributed(breaks, density * np.diff(breaks), count)
+
+
+def with_jumps(breaks: Breaks, jumps: Breaks) -> Breaks:
+    """The breaks and the jumps. Breaks that are very close to a jump go."""
+    for jump in jumps:
+        i = int(np.clip(np.searchsorted(breaks, jump), 1, len(breaks) - 1))
+        near = NEAR * (breaks[i] - breaks[i - 1])
+        inner = breaks[1:-1][np.abs(breaks[1:-1] - jump) > near]
+        breaks = np.concatenate([breaks[:1], inner, [jump], breaks[-1:]])
+        breaks.sort()
+    return breaks
 
 
 def _equidistributed(points: np.ndarray, amounts: np.ndarray, count: int) -> Breaks:

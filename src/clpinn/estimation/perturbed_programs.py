@@ -13,7 +13,7 @@ from clpinn.formulation.domain import Points
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.perturbed import perturbation_indices, perturbed_residuals, perturbed_values
 from clpinn.formulation.problem import Condition, Problem
-from clpinn.programs import Program, compiling
+from clpinn.programs import Program
 
 CAPACITY, CHUNK = 16384, 128
 """Points that one call evaluates at most, and at once."""
@@ -36,18 +36,6 @@ class PerturbedPrograms:
             Program(_in_chunks(partial(_residuals, problem, term, tuple(self.indices)))) for term in self.terms
         ]
         self._values = Program(_in_chunks(partial(_values, problem)))
-
-    def compile(self, network: Any) -> None:
-        """Compile all programs side by side."""
-        with jax.enable_x64(True):
-            zeros = self._filled(np.zeros((0, len(self.indices), len(self.problem.outputs))))
-            theta = np.zeros(len(self.problem.parameters))
-            points = self._filled(np.zeros((0, len(self.problem.coordinates))))
-            arguments = (network, points, theta, zeros.swapaxes(1, 2), np.int32(0))
-            raw = (network, points, theta, zeros[:, 0], np.int32(0))
-            lowerings = [partial(program.lowered, *arguments) for program in self._residuals]
-            with compiling([*lowerings, partial(self._values.lowered, *raw)]):
-                pass
 
     def residuals(
         self, term: int, network: Any, points: Points, theta: np.ndarray, partials: Float[np.ndarray, "points ..."]

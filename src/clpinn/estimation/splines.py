@@ -18,11 +18,14 @@ class Splines:
         breaks: Ends of the intervals, from -1 to 1.
         degree: Degree of the polynomials.
         periodic: Whether value and derivatives at both ends are the same.
+        multiplicities: How often each inner break is a knot; one of `m` lets derivatives jump from order degree + 1 - m
+            on. By default each is a knot once. A periodic axis has no others.
     """
 
     breaks: Float[np.ndarray, " breaks"]
     degree: int
     periodic: bool
+    multiplicities: Int[np.ndarray, " inner"] | None = None
 
     @property
     def intervals(self) -> int:
@@ -31,14 +34,30 @@ class Splines:
     @property
     def count(self) -> int:
         """Number of splines."""
-        return self.intervals if self.periodic else self.intervals + self.degree
+        return self.intervals if self.periodic else self.spans + self.degree
+
+    @property
+    def spans(self) -> int:
+        """Number of intervals between knots, those of no width included."""
+        return self.intervals if self.multiplicities is None else 1 + int(self.multiplicities.sum())
+
+    @cached_property
+    def _starts(self) -> Int[np.ndarray, " intervals"]:
+        """The number of the span that each interval is."""
+        if self.multiplicities is None:
+            return np.arange(self.intervals)
+        return np.concatenate([[0], np.cumsum(self.multiplicities)])
 
     @cached_property
     def knots(self) -> Float[np.ndarray, " knots"]:
         """The breaks, continued by `degree` knots at both ends."""
         breaks, degree = self.breaks, self.degree
         if not self.periodic:
-            return np.concatenate([np.repeat(breaks[0], degree), breaks, np.repeat(breaks[-1], degree)])
+            times = np.ones(len(breaks), int)
+            times[[0, -1]] += degree
+            if self.multiplicities is not None:
+                times[1:-1] = self.multiplicities
+            return np.repeat(breaks, times)
         turns = math.ceil(degree / self.intervals)
         around = np.concatenate([breaks[:-1] + 2 * turn for turn in range(-turns, turns + 2)])
         first = turns * self.intervals
@@ -50,14 +69,14 @@ class Splines:
 
     def columns(self, intervals: Int[np.ndarray, " intervals"]) -> Int[np.ndarray, "intervals splines"]:
         """The splines that are not zero on each interval."""
-        columns = intervals[:, None] + np.arange(self.degree + 1)
+        columns = self._starts[intervals][:, None] + np.arange(self.degree + 1)
         return columns % self.count if self.periodic else columns
 
     def local(
         self, points: Float[np.ndarray, "intervals points"], intervals: Int[np.ndarray, " intervals"], order: int
     ) -> Float[np.ndarray, "intervals points splines"]:
         """A derivative of the splines that are not zero, at points of these intervals."""
-        chosen = intervals[:, None, None] + np.arange(self.degree + 1)
+        chosen = self._starts[intervals][:, None, None] + np.arange(self.degree + 1)
         dense = self._continued(points.ravel(), order).reshape(*points.shape, -1)
         return np.take_along_axis(dense, np.broadcast_to(chosen, (*points.shape, self.degree + 1)), axis=2)
 

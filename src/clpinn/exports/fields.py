@@ -1,6 +1,6 @@
 """A field in files that other programs read.
 
-.nc     NetCDF, with coordinates, units and provenance (xarray, Python, Julia, MATLAB, ...)
+.nc     NetCDF, with coordinates, units, provenance and estimated errors (xarray, Python, Julia, MATLAB, ...)
 .csv    one row per point
 .vtk    for ParaView and VisIt: a structured grid in physical coordinates
 """
@@ -66,7 +66,8 @@ def _vtk(field: "xarray.Dataset", path: Path) -> None:
         broadcastable = [-1 if other == dim else 1 for other in dims]
         position[:, i] = flat(column.reshape(broadcastable) if column.ndim == 1 else column)
     theta = ", ".join(f"{name} = {float(field[name]):g}" for name in field.coords if field[name].ndim == 0)
-    title = " ".join(f"{field.attrs.get('problem', '')} {theta}; {field.attrs.get('source', '')}".split())
+    titles = [f"{field.attrs.get('problem', '')} {theta}", *_estimates(field), field.attrs.get("source", "")]
+    title = " ".join("; ".join(titles).split())
     sizes = " ".join(map(str, [*shape, *[1] * (3 - len(shape))]))
     with path.open("wb") as file:
         header = ["# vtk DataFile Version 3.0", title.encode("ascii", "replace").decode()[:250], "BINARY"]
@@ -79,6 +80,12 @@ def _vtk(field: "xarray.Dataset", path: Path) -> None:
         if {"u", "v"} <= set(field.data_vars) and spatial[:2] == ["x", "y"]:
             columns = [flat(field[name].values) if name in field.data_vars else 0 * position[:, 0] for name in "uvw"]
             file.write(b"VECTORS velocity double\n" + big_endian(np.stack(columns, axis=1)))
+
+
+def _estimates(field: "xarray.Dataset") -> list[str]:
+    """The estimated relative L2 error of each output in words, where it is known."""
+    errors = {name: field.attrs.get(f"estimated_relative_l2_{name}") for name in field.data_vars}
+    return [f"estimated relative L2 error of {name} {error:.1e}" for name, error in errors.items() if error is not None]
 
 
 def _axes(field: "xarray.Dataset") -> list[str]:

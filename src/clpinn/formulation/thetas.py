@@ -3,18 +3,22 @@
 Several thetas are an array of shape (thetas, parameters), with columns in the order of the parameter box.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from clpinn.errors import ClpinnError, ProblemError
+from clpinn.errors import ClpinnError, DomainError, ProblemError
 from clpinn.formulation.domain import Box, Points
 from clpinn.formulation.problem import Problem
 
 Theta = Float[np.ndarray, " parameters"]
 Thetas = Float[np.ndarray, "thetas parameters"]
+
+MOST_CORNERS = 8
+"""Corners of the candidates among thetas that are spread over the box."""
 
 
 def checked_thetas(problem: Problem, thetas: ArrayLike, forbid_outside: bool = False) -> Points:
@@ -29,10 +33,31 @@ def checked_thetas(problem: Problem, thetas: ArrayLike, forbid_outside: bool = F
     return rows
 
 
+def one_theta(box: Box, theta: Mapping[str, Any]) -> list[list[float]]:
+    """A theta by name as (1, parameters). Each value must be one number."""
+    box.require(theta, complete=True)
+    try:
+        return [[float(np.asarray(theta[name]).reshape(())) for name in box]]
+    except (TypeError, ValueError):
+        given = ", ".join(f"{name} = {value!r:.40}" for name, value in theta.items())
+        raise DomainError(f"One number is needed for each of {', '.join(box)}, but got {given}.") from None
+
+
 def is_among(thetas: Thetas, others: Thetas) -> Bool[np.ndarray, " thetas"]:
     """For each theta, whether exactly the same values are a row of `others`."""
     thetas, others = np.asarray(thetas, dtype=float), np.asarray(others, dtype=float)
     return (thetas[:, None, :] == others[None, :, :]).all(axis=-1).any(axis=1)
+
+
+def unseen_thetas(candidates: Thetas, trained: Thetas, most: int | None = None, seed: int = 0) -> Thetas:
+    """The candidates that were not trained, in their order; or `most` of them, drawn at random."""
+    seen = np.any(np.all(np.isclose(candidates[:, None], trained, rtol=1e-9, atol=0), axis=2), axis=1)
+    unseen = candidates[~seen]
+    if len(unseen) == 0:
+        raise DomainError("Every candidate was trained, so none is unseen. Name the thetas to adapt to.")
+    if most is None or most >= len(unseen):
+        return unseen
+    return unseen[np.sort(np.random.default_rng(seed).choice(len(unseen), most, replace=False))]
 
 
 # Distances --------------------------------------------------------------------------------------------------
@@ -57,6 +82,20 @@ def nearest_distance(thetas: Thetas, others: Thetas, box: Box) -> Float[np.ndarr
 def coverage_hole(candidates: Thetas, trained: Thetas, box: Box) -> float:
     """The largest normalised distance from any candidate to its nearest trained theta."""
     return float(nearest_distance(candidates, trained, box).max())
+
+
+def spread_thetas(problem: Problem, count: int) -> Points:
+    """Candidates all over the box: corners first, then each as far as possible from those before."""
+    candidates = problem.candidates.points
+    unit = to_unit(candidates, problem.parameters)
+    if len(candidates) <= count:
+        return candidates
+    corners = np.all((unit <= unit.min(axis=0) + 1e-9) | (unit >= unit.max(axis=0) - 1e-9), axis=1)
+    chosen = list(np.flatnonzero(corners)[:MOST_CORNERS])
+    while len(chosen) < count:
+        distance = np.min(np.linalg.norm(unit[:, None] - unit[chosen], axis=2), axis=1)
+        chosen.append(int(np.argmax(distance)))
+    return candidates[chosen]
 
 
 # Text -------------------------------------------------------------------------------------------------------

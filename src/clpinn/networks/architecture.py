@@ -55,6 +55,15 @@ def precision(network: Any) -> Any:
     return leaves[0].dtype if leaves else jnp.dtype(jnp.float32)
 
 
+def cast(network: Any, dtype: Any) -> Any:
+    """The same network with its real numbers in this precision. Integers stay as they are."""
+
+    def converted(leaf: Any) -> Any:
+        return jnp.asarray(leaf, dtype if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) else None)
+
+    return jax.tree.map(converted, network)
+
+
 def trainable(network: eqx.Module) -> Any:
     """A tree like the network: True for arrays that are trained, False for amplitudes."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import ndtri
 
 from clpinn.drawing.colours import BOTH_SIGNS, SIGNED, VALUES, map_bytes
 from clpinn.exports.translate.javascript import javascript, script_json
@@ -20,14 +21,16 @@ from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import kept_table, reference_at
 from clpinn.runs.directory import plain
+from clpinn.surrogate.error_map import ErrorMap
+from clpinn.surrogate.error_process import LEVELS
 from clpinn.surrogate.surrogate import Surrogate
 
 POINTS, THETAS, NUMBERS = 1700, 100, 280_000
 """Upper limits of reference points per theta, of thetas, and of reference values in all: about 1.5 MB in a page."""
 
 SCRIPTS = (
-    "axes elements colours pictures panel geometry view reference words sensitivity drawing redraws player downloads "
-    "controls cursor fragment explore"
+    "axes elements colours pictures panel geometry view errors reference estimates words sensitivity drawing redraws "
+    "player downloads controls cursor fragment explore"
 ).split()
 """Files of the folder explorer, in the order of the page's script; each uses only those before it."""
 
@@ -67,7 +70,8 @@ def explorer_html(surrogate: Surrogate, references: bool = True, errors: Columns
 
     References are shown at a selection of candidate thetas. They come from disk where an evaluation has kept them;
     otherwise they are computed, which may take a while. The network is the base; heads of single thetas are left out.
-    `errors` are the columns of a run's errors.csv: the page then states the same errors as the run's summary.
+    `errors` are the columns of a run's errors.csv: the page then states the same errors as the run's summary. If the
+    surrogate has a map of estimated errors, the page states and draws them, too.
     """
     folder = files("clpinn.report") / "explorer"
     inserts = {
@@ -112,6 +116,7 @@ def _data(surrogate: Surrogate, references: bool, errors: Columns | None) -> dic
         "tasks": surrogate.tasks.tolist(),
         "heads": 0 if surrogate.heads is None else len(surrogate.heads.thetas),
         "extent": None if problem.place is None else _extent(problem),
+        "estimates": None if surrogate.errors is None else _estimates(surrogate.errors),
         "references": _references(surrogate, errors) if references and problem.reference is not None else None,
         "colours": {"values": _base64(map_bytes(VALUES)), "signed": _base64(map_bytes(SIGNED)), "share": BOTH_SIGNS},
     }
@@ -162,6 +167,28 @@ def _references(surrogate: Surrogate, errors: Columns | None) -> dict[str, Any]:
         "errors": _base64(difference.astype("<f4").tobytes()),
         "relative": plain(relative.tolist()),
         "points": " × ".join(map(str, shape)),
+    }
+
+
+def _estimates(errors: ErrorMap) -> dict[str, Any]:
+    """Estimated errors of the base network at the map's thetas, and the processes that interpolate their norms."""
+    processes: list[dict[str, Any] | None] = []
+    for name in errors.problem.outputs:
+        process = errors.processes.get(name)
+        if process is None:
+            processes.append(None)
+            continue
+        numbers = process.numbers()
+        whitening = {"whitening": _base64(numbers["whitening"].astype("<f8").tobytes())}
+        processes.append({key: np.asarray(value).tolist() for key, value in numbers.items()} | whitening)
+    return {
+        "axes": [axis.tolist() for axis in errors.grid.values.values()],
+        "thetas": errors.thetas.tolist(),
+        "errors": _base64((-errors.fields).astype("<f4").tobytes()),  # network minus solution, as those of references
+        "resolved": errors.resolved.tolist(),
+        "reasons": list(errors.reasons),
+        "level": float(ndtri(LEVELS[-1])),
+        "processes": processes,
     }
 
 

@@ -1,8 +1,10 @@
-"""Figures over the parameters: errors and residual norms at every candidate theta."""
+"""Values over the parameters, and the figure of errors: a line, a heat map or slices over the candidate thetas."""
 
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
@@ -10,6 +12,7 @@ from clpinn import protocol
 from clpinn.drawing.colours import BLUE, ERRORS, GREY, RED
 from clpinn.drawing.style import COLOURS, LINES, along_edge, canvas, label, log_or_linear, scale, styled
 from clpinn.formulation.domain import Axis, Points
+from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
 from clpinn.report.fields import relative_errors
 from clpinn.runs.directory import RunDirectory
@@ -22,7 +25,7 @@ def errors(run: RunDirectory, thetas: Points | None = None, progress: Progress |
     columns, quantity = outputs, "relative L2 error"
     if not columns:
         columns, quantity = {"": run.errors["res_pde"]}, "mean |residual|"
-    figure = _over_parameters(run, columns, quantity)
+    figure = over_parameters(run, columns, quantity)
     published = protocol.rel_l2(run.metrics["problem"], run.metrics["method"])
     if len(run.problem.parameters) == 1 and outputs and published:
         panel = figure.axes[0]
@@ -33,18 +36,7 @@ def errors(run: RunDirectory, thetas: Points | None = None, progress: Progress |
     return figure
 
 
-@styled
-def residuals(run: RunDirectory, thetas: Points | None = None, progress: Progress | None = None) -> Figure:
-    """Residual norms over the parameters, relative to the sizes of the equations' terms."""
-    norms = run.surrogate.trust_map(progress)
-    names = [str(name) for name in norms] if len(run.problem.parameters) < 3 else ["norm"]
-    columns = {name.removeprefix("norm_") if name != "norm" else "total": norms[name].values.ravel() for name in names}
-    if len(columns) == 1:
-        columns = {"": columns["total"]}
-    return _over_parameters(run, columns, "residual norm")
-
-
-def _over_parameters(run: RunDirectory, columns: dict[str, np.ndarray], quantity: str) -> Figure:
+def over_parameters(run: RunDirectory, columns: dict[str, np.ndarray], quantity: str) -> Figure:
     """Values at the candidate thetas, drawn as the number of parameters allows."""
     draw = {1: _line, 2: _maps}.get(len(run.problem.parameters), _slices)
     return draw(run, columns, quantity)
@@ -58,8 +50,6 @@ def _line(run: RunDirectory, columns: dict[str, np.ndarray], quantity: str) -> F
     log_or_linear(panel, *columns.values())
     for i, (output, values) in enumerate(columns.items()):
         style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[i % len(LINES)]}
-        if output == "total":
-            style = {"color": "black", "linewidth": 2}
         if len(columns) == 1:
             style |= {"marker": ".", "markersize": 4}
         panel.plot(run.problem.candidates.points[:, 0], values, label=output or None, **style)
@@ -79,31 +69,41 @@ def _line(run: RunDirectory, columns: dict[str, np.ndarray], quantity: str) -> F
 
 
 def _maps(run: RunDirectory, columns: dict[str, np.ndarray], quantity: str) -> Figure:
-    problem = run.problem
-    grid, shape = problem.candidates.values, problem.candidates.shape
-    (first, second), (across, up) = problem.parameters.names, problem.parameters.axes
     across_page = 2 if len(columns) in (2, 4) else min(3, len(columns))
     rows = -(-len(columns) // across_page)
     figure, panels = canvas(rows, across_page, 3.5 if len(columns) > 1 else 4.6, 2.9)
     for panel in panels.flat[len(columns) :]:
         panel.set_axis_off()
     for panel, (output, values) in zip(panels.flat, columns.items()):
-        scale(panel, across)
-        scale(panel, up, "y")
-        field = np.where(values > 0, values, np.nan).reshape(shape).T
-        norm = LogNorm() if np.isfinite(field).any() else None
-        edges = _edges(across, grid[first]), _edges(up, grid[second])
-        drawn = panel.pcolormesh(*edges, field, cmap=ERRORS, norm=norm, rasterized=True)
+        drawn = draw_map(panel, run.problem, values, log_colours(values), output)
         if len(run.surrogate.tasks):
             looks: dict[str, Any] = {"s": 16, "facecolor": "white", "edgecolor": "black", "linewidth": 0.8}
             panel.scatter(*run.surrogate.tasks.T, label="trained", clip_on=False, zorder=3, **looks)
-        panel.grid(False)
-        panel.set(xlabel=label(problem, first), ylabel=label(problem, second), title=output)
         figure.colorbar(drawn, ax=panel, label=quantity)
     figure.suptitle(run.name, fontsize=9)
     if len(run.surrogate.tasks):
         figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center")
     return figure
+
+
+def log_colours(*columns: np.ndarray) -> LogNorm | None:
+    """The log scale of colours that several maps share; None where no value is positive."""
+    values = np.concatenate(columns)
+    positive = values[np.isfinite(values) & (values > 0)]
+    return LogNorm(positive.min(), positive.max()) if len(positive) else None
+
+
+def draw_map(panel: Axes, problem: Problem, values: np.ndarray, norm: LogNorm | None, title: str) -> QuadMesh:
+    """Values at the candidates of two parameters, in colours; those that are not positive stay blank."""
+    grid, shape = problem.candidates.values, problem.candidates.shape
+    (first, second), (across, up) = problem.parameters.names, problem.parameters.axes
+    scale(panel, across)
+    scale(panel, up, "y")
+    field = np.where(values > 0, values, np.nan).reshape(shape).T
+    edges = _edges(across, grid[first]), _edges(up, grid[second])
+    panel.grid(False)
+    panel.set(xlabel=label(problem, first), ylabel=label(problem, second), title=title)
+    return panel.pcolormesh(*edges, field, cmap=ERRORS, norm=norm, rasterized=True)
 
 
 def _edges(axis: Axis, values: np.ndarray) -> np.ndarray:

@@ -20,8 +20,9 @@ from clpinn.files import replacing
 from clpinn.formulation.references import Progress
 from clpinn.report.captions import caption, heading
 from clpinn.report.explorer import explorer_html
-from clpinn.report.figures import KINDS, plot, reasons
+from clpinn.report.figures import KINDS, NO_MAP, plot, reasons
 from clpinn.runs.directory import RunDirectory
+from clpinn.surrogate.error_map import NOTE
 
 LARGEST_SVG = 300_000
 """A drawing with more bytes than this is embedded as pixels."""
@@ -102,13 +103,16 @@ def _summary(runs: list[RunDirectory]) -> str:
             rows.append(_row(f"{output}: {name}", [_figure(value) for value in values], _best(runs, values)))
             if key == "rel_l2_macro":
                 rows += _published(runs, output)
+    rows += _estimated(runs)
     values = [run.metrics["res_pde_macro"] for run in runs]
     rows.append(_row("mean |residual|", [_figure(value) for value in values], _best(runs, values)))
     notes = []
+    if any(map(_estimates, runs)):
+        notes.append(f"{NOTE} In brackets: the 90 % spread.")
     if any(run.metrics["problem"] in protocol.REL_L2 for run in runs):
         notes.append("The paper's figures are means over three seeds at its full budget on a GPU; a run has one seed.")
     if any(not run.metrics["has_reference"] for run in runs):
-        notes.append("Without a reference solution there are residuals only, no errors.")
+        notes.append("Without a reference solution errors are estimated, or there are residuals only.")
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     many = len(runs) > 2
     table = f'<div class="wide" tabindex="0"><table{" class=many" if many else ""}>{"".join(rows)}</table></div>'
@@ -128,6 +132,34 @@ def _published(runs: list[RunDirectory], output: str) -> list[str]:
         best.append(f"{top} {_figure(table[top][output])}" if table else "–")
     rows = {"the paper, same method": same, "the paper, its best": best}
     return [_row(name, cells, kind="paper") for name, cells in rows.items() if any(cell != "–" for cell in cells)]
+
+
+def _estimates(run: RunDirectory) -> dict[str, Any]:
+    """The summary of a run's map of estimated errors; empty if it has none."""
+    known = run.metrics.get("estimated")  # it can be read where the problem cannot
+    if known is None and run.why_no_problem() is None and run.surrogate.errors is not None:
+        known = run.surrogate.errors.summary()
+    return known or {}
+
+
+def _estimated(runs: list[RunDirectory]) -> list[str]:
+    """Rows with estimated errors, and how many of the estimates are resolved; none if no run has a map."""
+    summaries, rows = [_estimates(run) for run in runs], []
+    for output in dict.fromkeys(name for summary in summaries for name in summary.get("outputs", {})):
+        for key, name in (("macro", "mean"), ("worst", "worst")):
+            spreads = [summary.get("outputs", {}).get(output, {}).get(key) for summary in summaries]
+            cells = [_spread(spread) if spread else "–" for spread in spreads]
+            values = [spread["value"] if spread else None for spread in spreads]
+            rows.append(_row(f"{output}: estimated {name} relative L2", cells, _best(runs, values)))
+    if any(summaries):
+        shares = [f"{s['resolved']:.0%} of {s['thetas']} thetas" if s else "–" for s in summaries]
+        rows.append(_row("estimates resolved", shares))
+    return rows
+
+
+def _spread(spread: dict[str, float | None]) -> str:
+    """An estimated figure with the ends of its spread."""
+    return f"{_figure(spread['value'])} ({_figure(spread['low'])} to {_figure(spread['high'])})"
 
 
 def _row(name: str, cells: list[str], best: int | None = None, kind: str = "") -> str:
@@ -172,8 +204,15 @@ def _figures(runs: list[RunDirectory], progress: Progress | None) -> list[str]:
             sections.append(
                 f'<h2>{title}</h2>\n<p class="note">{escape(text)}</p>\n<div class="side">{"".join(shown)}</div>'
             )
-    missing = {f"{_short(run, runs)}: {text}": None for run in runs if (text := run.why_no_problem())}
+    missing = {f"{_short(run, runs)}: {text}": None for run in runs if (text := _missing(run))}
     return [*sections, *(f'<p class="note">Some figures are missing. {escape(text)}</p>' for text in missing)]
+
+
+def _missing(run: RunDirectory) -> str | None:
+    """Why figures are missing that a run could have."""
+    if unknown := run.why_no_problem():
+        return unknown
+    return None if run.surrogate.errors is not None or not len(run.problem.parameters) else f"{NO_MAP}."
 
 
 def _embedded(figure: Figure, kind: str, description: str, name: str) -> str:

@@ -53,7 +53,9 @@ from clpinn.runs.records import (
     read_table,
 )
 from clpinn.runs.register import record_problem, recorded_problem
+from clpinn.surrogate.error_map import ErrorMap
 from clpinn.surrogate.file import MODEL
+from clpinn.surrogate.provenance import digest
 from clpinn.surrogate.surrogate import Surrogate, load
 from clpinn.training import checkpoint
 from clpinn.training.settings import Settings, from_dict, to_dict
@@ -125,7 +127,7 @@ class RunDirectory:
         if not self.ended:
             self.config  # noqa: B018  raises the better error where this is no run at all
             raise self._not_ended()
-        return read_json(self._path(METRICS), METRICS_FORM)
+        return read_json(self._path(METRICS), METRICS_FORM, {"estimated": None})
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -340,6 +342,23 @@ class RunDirectory:
         surrogate.save(self._path(MODEL))
         write_text(self._path(METRICS), json.dumps(metrics, indent=2))
         for name in ("errors", "surrogate", "metrics"):
+            self.__dict__.pop(name, None)
+
+    def keep_errors(self, network: Any, errors: ErrorMap) -> None:
+        """Keep a map of estimated errors in the surrogate's file and in the metrics, if the file has that network."""
+        if self.changed_problem:  # the file is of the problem as it was
+            return
+        try:
+            surrogate = self.surrogate
+        except ClpinnError:  # there is no file, or it is of another problem than the one that was evaluated
+            return
+        if digest(surrogate.network) != digest(network):
+            return
+        surrogate.with_errors(errors).save(self._path(MODEL))
+        if self.ended:
+            metrics = self.metrics | {"estimated": plain(errors.summary())}
+            write_text(self._path(METRICS), json.dumps(metrics, indent=2))
+        for name in ("surrogate", "metrics"):
             self.__dict__.pop(name, None)
 
     # Helpers -----------------------------------------------------------------------------------------------------

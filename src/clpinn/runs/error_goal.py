@@ -9,13 +9,14 @@ import numpy as np
 from clpinn.estimation.estimate import Estimator
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
-from clpinn.formulation.thetas import theta_text, to_unit
+from clpinn.formulation.thetas import is_among, spread_thetas, theta_text, to_unit
+from clpinn.surrogate.error_map import BOUND
+from clpinn.surrogate.error_process import process_through
 
-THETAS = 16
-"""Thetas that are looked at, corners of the candidates among them."""
-MOST_CORNERS = 8
+THETAS, FURTHER = 16, 8
+"""Thetas that are looked at first, corners among them; then so many where the error may be largest."""
 TIME_SHARE = 0.1
-"""Share of the run's time that looking may take."""
+"""Share of the run's time that looking may take. The first look, whose cost is not known, may exceed it for a while."""
 FIRST_SECONDS = 5.0
 """The first look is not before this time of training."""
 
@@ -24,11 +25,13 @@ class ErrorGoal:
     """Whether the estimated error of a network is below a goal at every theta that is looked at.
 
     Thetas are estimated from the worst to the best of the last look, and a look ends at the first one above the goal.
-    So a look that fails costs little. One that is not resolved counts as above.
+    So a look that fails costs little. One that is not resolved counts as above. If all are below, further candidates
+    are looked at, each where a Gaussian process through all errors expects that the error may be largest.
     """
 
     def __init__(self, problem: Problem, goal: float, thetas: Points | None = None):
         self.problem, self.goal = problem, goal
+        self._candidates = problem.candidates.points if thetas is None else thetas
         self._thetas = spread_thetas(problem, THETAS) if thetas is None else thetas
         self._known = np.full(len(self._thetas), math.inf)
         self._estimator = Estimator(problem)
@@ -37,25 +40,46 @@ class ErrorGoal:
 
     def reached(self, network: Any, elapsed: float) -> bool:
         """Whether the goal is reached. Says no without looking if that would take too much of the run's time."""
-        whole = self._each * len(self._thetas)
+        whole = self._each * (len(self._thetas) + FURTHER)
         if elapsed < FIRST_SECONDS or self._spent + whole > TIME_SHARE * elapsed:
             return False
         start = time.perf_counter()
         looked_at = 0
         self._above = None
         for i in np.argsort(-self._known, kind="stable"):
-            estimate = self._estimator.at(network, self._thetas[i])
             looked_at += 1
-            error = max(estimate.relative_l2.values())
-            self._known[i] = error if math.isfinite(error) else math.inf
-            if not (estimate.resolved and error <= self.goal):
-                self._above = (self._thetas[i], error, "" if estimate.resolved else estimate.reason)
+            if not self._below(network, int(i)):
                 break
+        else:
+            for _ in range(min(FURTHER, len(self._candidates) - len(self._thetas))):
+                self._thetas = np.concatenate([self._thetas, self._suspect()[None]])
+                self._known = np.append(self._known, math.inf)
+                looked_at += 1
+                if not self._below(network, len(self._thetas) - 1):
+                    break
         took = time.perf_counter() - start
         self._spent += took
         # The first look compiles programs, which the next ones do not.
         self._each = max(took / looked_at if self._each else 0.0, 1e-3, self._each if looked_at < 4 else 0.0)
         return self._above is None
+
+    def _below(self, network: Any, i: int) -> bool:
+        """Whether the error at one of the thetas is below the goal."""
+        estimate = self._estimator.at(network, self._thetas[i])
+        known = [error for error in estimate.relative_l2.values() if not (estimate.resolved and math.isnan(error))]
+        error = max(known, default=math.nan)  # an output that is zero has no relative error
+        self._known[i] = error if math.isfinite(error) else math.inf
+        if estimate.resolved and error <= self.goal:
+            return True
+        self._above = (self._thetas[i], error, "" if estimate.resolved else estimate.reason)
+        return False
+
+    def _suspect(self) -> np.ndarray:
+        """The candidate, not yet looked at, where the error may be largest."""
+        process = process_through(self.problem, self._thetas, np.log(np.maximum(self._known, 1e-300)))
+        mean, deviation = process.mean_and_deviation(to_unit(self._candidates, self.problem.parameters))
+        score = np.where(is_among(self._candidates, self._thetas), -np.inf, mean + BOUND * deviation)
+        return self._candidates[int(np.argmax(score))]
 
     def text(self) -> str:
         """Why the goal was not reached."""
@@ -67,17 +91,3 @@ class ErrorGoal:
         if reason:
             return f"The error{where} is not known, so {self.goal:g} is not shown. {reason}"
         return f"The estimated error is {error:.1e}{where}, above {self.goal:g}, as far as it was looked at."
-
-
-def spread_thetas(problem: Problem, count: int) -> Points:
-    """Candidates all over the box: corners first, then each as far as possible from those before."""
-    candidates = problem.candidates.points
-    unit = to_unit(candidates, problem.parameters)
-    if len(candidates) <= count:
-        return candidates
-    corners = np.all((unit <= unit.min(axis=0) + 1e-9) | (unit >= unit.max(axis=0) - 1e-9), axis=1)
-    chosen = list(np.flatnonzero(corners)[:MOST_CORNERS])
-    while len(chosen) < count:
-        distance = np.min(np.linalg.norm(unit[:, None] - unit[chosen], axis=2), axis=1)
-        chosen.append(int(np.argmax(distance)))
-    return candidates[chosen]

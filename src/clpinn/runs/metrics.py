@@ -6,11 +6,15 @@ from typing import Any
 import numpy as np
 
 from clpinn.errors import Outcome
+from clpinn.estimation.estimate import Estimator
 from clpinn.formulation.domain import Points
+from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import coverage_hole
 from clpinn.runs.directory import RunDirectory
+from clpinn.runs.display import Display
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.runs.records import plain
+from clpinn.surrogate.error_map import ErrorMap, error_map
 from clpinn.training.settings import Settings
 from clpinn.training.state import State
 from clpinn.training.trainer import Trainer
@@ -21,8 +25,26 @@ def evaluation_thetas(settings: Settings) -> Points | None:
     return np.array(settings.tasks.fixed) if settings.network.kind == "standard" else None
 
 
+def estimated_errors(
+    problem: Problem, network: Any, settings: Settings, display: Display, seconds: float | None = None
+) -> ErrorMap:
+    """The map of a network's estimated errors at the thetas that a run is evaluated at."""
+    return error_map(
+        Estimator(problem),
+        lambda theta: network,
+        seconds=seconds,
+        progress=lambda done, total: display.evaluation("estimates", done, total),
+        candidates=evaluation_thetas(settings),
+    )
+
+
 def run_metrics(
-    trainer: Trainer, state: State, outcome: Outcome, errors: Metrics, elapsed: float, directory: RunDirectory
+    trainer: Trainer,
+    state: State,
+    outcome: Outcome,
+    errors: Metrics,
+    elapsed: float,
+    directory: RunDirectory,
 ) -> dict[str, Any]:
     """The content of metrics.json. `elapsed` is in wall seconds."""
     problem, settings = trainer.problem, trainer.settings
@@ -50,6 +72,7 @@ def run_metrics(
         "res_pde_macro": summary["res_pde_macro"],
         "outputs": summary["outputs"],
         "has_reference": problem.reference is not None,
+        "estimated": None,  # until errors have been estimated
         "forgetting": _forgetting(trainer, state, directory),
         "coverage_hole": coverage_hole(problem.candidates.points, thetas, trainer.box) if len(thetas) else None,
         "validation": state.validation if natural else None,

@@ -71,6 +71,17 @@ def errors_by_output(value: Any) -> bool:
     return all(figures_by_name(errors.get("worst_at", {})) for errors in value.values())
 
 
+def estimates_or_none(value: Any) -> bool:
+    """The summary of a map of estimated errors, or None."""
+    if value is None:
+        return True
+    if misfit(value, {"thetas": count, "resolved": number, "outputs": dict}) is not None:
+        return False
+    spread = dict.fromkeys(("value", "low", "high"), number_or_none)
+    form = {"macro": spread, "worst": spread, "worst_at": figures_by_name}
+    return all(misfit(figures, form) is None for figures in value["outputs"].values())
+
+
 DESCRIPTION = {"class": str, "options": dict, "coordinates": str, "parameters": str, "outputs": [str]}
 CONFIG_FORM = {
     "problem": text_or_none,
@@ -94,6 +105,7 @@ METRICS_FORM = {
     "res_pde_macro": number_or_none,
     "outputs": errors_by_output,
     "has_reference": bool,
+    "estimated": estimates_or_none,
 }
 HISTORY_FORM = {
     "step": count,

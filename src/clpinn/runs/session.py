@@ -14,14 +14,26 @@ from clpinn.runs.callbacks import Observer, TrainingStep
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.error_goal import ErrorGoal
 from clpinn.runs.evaluate import Metrics, evaluate
-from clpinn.runs.metrics import displaced_thetas, evaluation_thetas, not_learnt_text, run_metrics
+from clpinn.runs.metrics import (
+    displaced_thetas,
+    estimated_errors,
+    evaluation_thetas,
+    not_learnt_text,
+    run_metrics,
+)
 from clpinn.runs.records import plain
 from clpinn.shown import html_table
+from clpinn.surrogate.error_map import ErrorMap
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.optimizers import Step
 from clpinn.training.settings import Settings
 from clpinn.training.state import Hooks, State
 from clpinn.training.trainer import DONE, Trainer
+
+SHORTEST = 10.0
+"""Errors are estimated at the end of a run if training took so many seconds. `clpinn evaluate` always does it."""
+SHARE, LONGEST = 0.5, 60.0
+"""The estimates at the end take at most this share of the training time, and so many seconds."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,7 +121,10 @@ class Session:
                 return Outcome.STOPPED
             if settings.seconds is not None and elapsed() >= settings.seconds:
                 return Outcome.TIME
-            return Outcome.ERROR if goal is not None and goal.reached(newest_network, elapsed()) else None
+            if goal is None:
+                return None
+            with trainer.timing.measure("error goal"):
+                return Outcome.ERROR if goal.reached(newest_network, elapsed()) else None
 
         def event(record: dict[str, Any], network: Any) -> None:
             """Log the event, with the errors of the tasks that it displaces (if the problem has a reference)."""
@@ -173,16 +188,32 @@ class Session:
     def finish(self, state: State, outcome: Outcome, elapsed: Callable[[], float]) -> Result:
         """Evaluate the network and write the result of the run."""
         trainer, directory = self.trainer, self.directory
+        seconds = elapsed()
         with trainer.timing.measure("evaluation"):
             thetas = evaluation_thetas(trainer.settings)
             errors: Metrics = evaluate(trainer.problem, state.network, thetas, self.observer.display.evaluation)
         metrics = run_metrics(trainer, state, outcome, errors, elapsed(), directory)
         surrogate = Surrogate(trainer.problem, state.network, record=self._record(state, metrics))
-        directory.write_result(surrogate, metrics, errors.table())
+        directory.write_result(surrogate, metrics, errors.table())  # before estimates: they may take a while
+        with trainer.timing.measure("evaluation"):
+            estimated = self._estimated(state.network, seconds, outcome)
+        if estimated is not None:
+            metrics |= plain({"estimated": estimated.summary(), "seconds": trainer.timing.seconds})
+            metrics["wall_seconds"] = elapsed()
+            surrogate = surrogate.with_errors(estimated)
+            directory.write_result(surrogate, metrics, errors.table())
         text = not_learnt_text(metrics)
         if text is not None and outcome not in (Outcome.STOPPED, Outcome.DIVERGED):  # these speak for themselves
             self.observer.message(text)
         return Result(surrogate, metrics, directory.folder)
+
+    def _estimated(self, network: Any, seconds: float, outcome: Outcome) -> ErrorMap | None:
+        """The map of estimated errors after so many seconds of training; None after few, or if it was stopped."""
+        if seconds < SHORTEST or outcome in (Outcome.STOPPED, Outcome.DIVERGED):
+            return None
+        return estimated_errors(
+            self.trainer.problem, network, self.trainer.settings, self.observer.display, min(LONGEST, SHARE * seconds)
+        )
 
     def _restored(self, start: State) -> tuple[State, float]:
         """The state to go on from, and the wall seconds of the run until then."""

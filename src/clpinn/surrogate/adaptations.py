@@ -217,7 +217,7 @@ class Heads(eqx.Module):
         figures: dict[str, Any] = {name: jnp.zeros(count) for name in names}
         return Heads(thetas, stacked, **figures, way=way)
 
-    def joined(self, others: "Heads") -> "Heads":
+    def joined(self, others: Any) -> "Heads":
         """These heads and others. At a theta that both have, the other head replaces this one."""
         if self.way != others.way:
             raise ProblemError(

@@ -23,9 +23,10 @@ from clpinn.formulation.identity import Identity
 from clpinn.formulation.pointwise import named_derivatives, values
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import theta_text
-from clpinn.networks.architecture import precision
+from clpinn.networks.architecture import cast, precision
 from clpinn.networks.standard import StandardPINN
 from clpinn.surrogate.adaptations import Heads
+from clpinn.surrogate.corrections import Corrections
 
 CHUNK = 4096
 """Points that one compiled computation evaluates at once."""
@@ -48,7 +49,7 @@ class Answers:
 
     problem: Problem
     network: Any
-    heads: Heads | None
+    heads: Heads | Corrections | None
     tasks: Points
 
     def network_at(self, theta: Float[np.ndarray, " parameters"]) -> Any:
@@ -112,15 +113,19 @@ class Answers:
         """The answers as a pure JAX function of values by name, which broadcast."""
         problem, count = self.problem, len(self.problem.coordinates)
         # NumPy keeps them in their own precision. JAX would halve it where x64 is off.
-        base, heads = jax.tree.map(np.asarray, (self.network, self._networks_with_heads))
+        adapted = [] if isinstance(self.heads, Corrections) else self._networks_with_heads
+        base, heads = jax.tree.map(np.asarray, (self.network, adapted))
 
         def answer(row: Array) -> dict[str, Array]:
             theta = row[count:]
             x = box_point(problem, row[:count], theta).x
-            answers = _at_point(problem, derivatives, _as(base, row.dtype), x, theta)
+            network = cast(base, row.dtype)
+            if isinstance(self.heads, Corrections):
+                network = self.heads.at(network, theta)
+            answers = _at_point(problem, derivatives, network, x, theta)
             for head_theta, network in heads:
                 there = jnp.all(theta == jnp.asarray(head_theta, row.dtype))
-                with_head = _at_point(problem, derivatives, _as(network, row.dtype), x, theta)
+                with_head = _at_point(problem, derivatives, cast(network, row.dtype), x, theta)
                 answers = {name: jnp.where(there, with_head[name], value) for name, value in answers.items()}
             return answers
 
@@ -199,7 +204,3 @@ def _at_point(problem: Problem, derivatives: tuple[str, ...], network: Any, x: A
     if derivatives:
         return named_derivatives(problem, network, x, theta, list(derivatives))
     return values(problem, network, x, theta)
-
-
-def _as(network: Any, dtype: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), network)

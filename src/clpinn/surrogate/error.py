@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clpinn.estimation.estimate import Estimate, Estimator
+from clpinn.estimation.estimate import Estimator
+from clpinn.estimation.results import Estimate
 from clpinn.formulation.domain import Points
 from clpinn.formulation.thetas import theta_text
 from clpinn.shown import html_table
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import xarray
 
 NOTE = "Estimated by solving the linearised equations for the error; no reference is used."
+ESTIMATED = "estimated_"
+"""How the names of a field's attributes start that say how wrong the field is."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,7 +87,9 @@ def _with_field(estimate: Estimate, theta: Mapping[str, float], like: "xarray.Da
         name: (like[name].dims, np.reshape(estimate.error[:, i], shape), like[name].attrs)
         for i, name in enumerate(like.data_vars)
     }
-    attributes = {**like.attrs, "comment": f"Estimated error. {estimate.reason} {NOTE}"}
+    dataset = like.assign(errors)
+    kept = {name: value for name, value in like.attrs.items() if not str(name).startswith(ESTIMATED)}
+    dataset.attrs = {**kept, "comment": f"Estimated error. {estimate.reason} {NOTE}"}
     return ErrorEstimate(
         theta,
         estimate.relative_l2,
@@ -94,7 +99,7 @@ def _with_field(estimate: Estimate, theta: Mapping[str, float], like: "xarray.Da
         estimate.functions,
         estimate.difference,
         estimate.newton_steps,
-        like.assign(errors).assign_attrs(attributes),
+        dataset,
     )
 
 

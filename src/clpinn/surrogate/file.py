@@ -1,4 +1,4 @@
-"""The file of a surrogate (.clpinn): weights, heads, what the problem is, and the training record. No code."""
+"""The file of a surrogate (.clpinn): weights, heads, error map, what the problem is, training record. No code."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,6 +19,8 @@ from clpinn.networks.architecture import Architecture
 from clpinn.networks.make import make
 from clpinn.problems import BENCHMARKS
 from clpinn.surrogate.adaptations import Heads
+from clpinn.surrogate.corrections import WAY, Corrections
+from clpinn.surrogate.error_map import ErrorMap, blank_arrays, from_arrays, to_arrays
 from clpinn.training import checkpoint
 
 FORMAT = 1
@@ -31,13 +33,14 @@ class Contents(NamedTuple):
 
     problem: Problem
     network: Any
-    heads: Heads | None
+    heads: Heads | Corrections | None
     record: Mapping[str, Any]
+    errors: ErrorMap | None = None
 
 
 def write(path: Path, contents: Contents) -> None:
     """Write a file, complete or not at all."""
-    problem, network, heads, record = contents
+    problem, network, heads, record, errors = contents
     header = {
         "surrogate": FORMAT,
         "clpinn": version("clpinn"),
@@ -47,9 +50,12 @@ def write(path: Path, contents: Contents) -> None:
         "network": dataclasses.asdict(network.architecture),
         "heads": 0 if heads is None else len(heads.thetas),
         "way": None if heads is None else heads.way,
+        "corrections": heads.shape() if isinstance(heads, Corrections) else None,
+        "errors": None if errors is None else list(errors.reasons),
         "record": dict(record),
     }
-    checkpoint.write(path, {"network": network, "heads": heads}, header)
+    tree = {"network": network, "heads": heads}
+    checkpoint.write(path, tree if errors is None else tree | {"errors": to_arrays(errors)}, header)
 
 
 def read(path: Path, problem: Problem | None = None, changed_problem: bool = False) -> Contents:
@@ -87,19 +93,27 @@ def read(path: Path, problem: Problem | None = None, changed_problem: bool = Fal
         if header["network"]["depth"] > len(arrays):
             raise ValueError("fewer arrays than layers")
         # Only shapes: a file must not make us allocate what its header asks for.
+        reasons = header.get("errors")  # files of before have none
         blank = eqx.filter_eval_shape(_blank, problem, header["network"], header["heads"], header["way"])
+        if header["way"] == WAY:
+            blank["heads"] = Corrections.blank(problem, header["heads"], header["corrections"])
+        if reasons is not None:
+            blank["errors"] = blank_arrays(problem, len(reasons))
         tree = checkpoint.restore(path, arrays, blank)
         shapes, expected = ([leaf.shape for leaf in jax.tree.leaves(leaves)] for leaves in (tree, blank))
         if shapes != expected:
             raise ValueError("arrays of other shapes than the network's")
+        if isinstance(tree["heads"], Corrections):
+            tree["heads"].check()
+        errors = None if reasons is None else from_arrays(problem, tree["errors"], reasons)
         record = dict(header["record"])
         _check_record(record, problem)
     except ProblemError:  # a changed problem
         raise
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+    except (CheckpointError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise SurrogateError(f"{path} holds no surrogate: its description makes no sense ({error!r}).") from None
     with jax.enable_x64(True):
-        return Contents(problem, jax.tree.map(jnp.asarray, tree["network"]), tree["heads"], record)
+        return Contents(problem, jax.tree.map(jnp.asarray, tree["network"]), tree["heads"], record, errors)
 
 
 def _require_same(
@@ -134,6 +148,7 @@ def _benchmark(path: Path, name: str | None, description: Mapping[str, Any]) -> 
 
 
 def _blank(problem: Problem, architecture: Mapping[str, Any], heads: int, way: str) -> dict[str, Any]:
-    """The tree of a file, with arrays of the right shapes."""
+    """The tree of a file, with arrays of the right shapes; corrections are left out."""
     network = make(problem, Architecture(**architecture), None)
-    return {"network": network, "heads": Heads.blank(problem, network, way, heads) if heads else None}
+    trained = heads and way != WAY
+    return {"network": network, "heads": Heads.blank(problem, network, way, heads) if trained else None}

@@ -37,7 +37,7 @@ def read(
 
     Without `unknown`, all parameters are unknown that have neither a column nor a known value.
     """
-    given = _columns(data)
+    given = columns_of(data)
     ignored = [name for name in given if name not in (*problem.axes, *problem.outputs)]
     wrong = [name for name in known or {} if name not in problem.axes]
     if wrong:
@@ -99,7 +99,7 @@ def _check_boxes(problem: Problem, columns: Mapping[str, np.ndarray]) -> None:
             box.without(others).check(np.stack([columns[name] for name in names], axis=1))
 
 
-def _columns(data: Any) -> dict[str, Any]:
+def columns_of(data: Any) -> dict[str, Any]:
     """Columns by name, of any kind of data."""
     if isinstance(data, str | Path):
         return _table(Path(data))

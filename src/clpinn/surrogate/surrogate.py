@@ -6,6 +6,8 @@ surrogate.field(nu=0.03)                          an xarray.Dataset on a grid
 surrogate.plot(nu=0.03)                           a picture of that field
 surrogate.function()                              a JAX function, for gradients through the surrogate
 surrogate.error(nu=0.03)                          the estimated error there, and whether to trust it
+surrogate.error_map()                             estimated errors over the whole parameter box
+surrogate.correct(nu=0.0113)                      another surrogate, with the estimated error added at that theta
 surrogate.trust(nu=0.03)                          residual norms there, beside those over the box
 surrogate.fit("data.csv", unknown=("nu",))        parameters from measurements, with intervals
 surrogate.adapt(nu=0.0113)                        another surrogate, with a head at that theta
@@ -23,13 +25,12 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from clpinn.errors import DomainError
 from clpinn.estimation.estimate import FUNCTIONS, TOLERANCE, Estimator
-from clpinn.formulation.domain import Grid, Points
+from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import box_names
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
-from clpinn.formulation.thetas import checked_thetas
+from clpinn.formulation.thetas import checked_thetas, one_theta, unseen_thetas
 from clpinn.keys import make_key
 from clpinn.networks.architecture import precision
 from clpinn.shown import html_table
@@ -37,12 +38,14 @@ from clpinn.surrogate import file
 from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
 from clpinn.surrogate.answers import Answers
+from clpinn.surrogate.corrections import Corrections, corrections_at
 from clpinn.surrogate.error import ErrorEstimate, error_estimates
+from clpinn.surrogate.error_map import ErrorMap, error_map
 from clpinn.surrogate.field import field
 from clpinn.surrogate.fit import STARTS, Fit, fit
 from clpinn.surrogate.measurements import read as read_measurements
-from clpinn.surrogate.provenance import digest, provenance
-from clpinn.surrogate.trust import ResidualNorms, Trust, norms_over
+from clpinn.surrogate.provenance import digest, estimated_at, facts, provenance
+from clpinn.surrogate.trust import ResidualNorms, Trust
 
 if TYPE_CHECKING:
     import xarray
@@ -62,14 +65,16 @@ class Surrogate:
     Attributes:
         problem: The problem that the network solves.
         network: The base network, without heads.
-        heads: Heads at single thetas, or None.
+        heads: Heads or corrections at single thetas, or None.
         record: How the network was trained, in plain values: settings, versions, tasks, outcome, steps, validation.
+        errors: Estimated errors of the base network over the parameter box, or None. See `error_map`.
     """
 
     problem: Problem
     network: Any
-    heads: Heads | None = None
+    heads: Heads | Corrections | None = None
     record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    errors: ErrorMap | None = None
 
     # Answers -----------------------------------------------------------------------------------------------------
 
@@ -98,7 +103,7 @@ class Surrogate:
         return self._answers.function(derivatives)
 
     def field(self, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike) -> "xarray.Dataset":
-        """The outputs on a grid, with coordinates, parameters, units and provenance.
+        """The outputs on a grid, with coordinates, parameters, units, provenance and, at one theta, estimated errors.
 
         If the problem moves its geometry (`place`), x, y, ... are physical coordinates, as in a call. If you give one
         of them, the grid is physical: a coordinate that you leave out runs over the extent of the domain, and outputs
@@ -114,7 +119,8 @@ class Surrogate:
         Example:
             `surrogate.field(x=np.linspace(-1, 1, 50), t=0.5, nu=[0.03, 0.1])["u"]` has the dimensions nu and x.
         """
-        return field(self.problem, self._answers.at, count, given, self.provenance())
+        answers = field(self.problem, self._answers.at, count, given, self.provenance())
+        return answers.assign_attrs(estimated_at(answers, self.errors, self.heads))
 
     def at(self, theta: Float[np.ndarray, " parameters"]) -> Any:
         """The network that answers at a theta: with its head if one is used there, otherwise the base."""
@@ -153,15 +159,12 @@ class Surrogate:
 
         Tasks that were trained for a while and then displaced from the pool count as trained, too.
         """
-        candidates = self.problem.candidates.points
         trained = np.concatenate([self.tasks, self._recorded("displaced")])  # files of before have no displaced ones
-        seen = np.any(np.all(np.isclose(candidates[:, None], trained, rtol=1e-9, atol=0), axis=2), axis=1)
-        unseen = candidates[~seen]
-        if len(unseen) == 0:
-            raise DomainError("Every candidate was trained, so none is unseen. Name the thetas to adapt to.")
-        if most is None or most >= len(unseen):
-            return unseen
-        return unseen[np.sort(np.random.default_rng(seed).choice(len(unseen), most, replace=False))]
+        return unseen_thetas(self.problem.candidates.points, trained, most, seed)
+
+    def _row(self, theta: Mapping[str, float]) -> list[list[float]]:
+        """A theta by name as (1, parameters)."""
+        return one_theta(self.problem.parameters, theta)
 
     def _recorded(self, name: str) -> Points:
         """Thetas of the training record (thetas, parameters)."""
@@ -171,13 +174,11 @@ class Surrogate:
     # Adaptation --------------------------------------------------------------------------------------------------
 
     def adapt(self, seed: int = 0, /, **theta: float) -> "Surrogate":
-        """A surrogate that is sharper at one theta, given by name.
+        """A surrogate with a small residual head at one theta, fitted to the equations there, as in the paper.
 
-        A small residual head is fitted to the equations at that theta. It is used only if the evidence says that it is
-        better; `heads.reason(-1)` of the result tells why.
+        The head is used only if the evidence says that it is better; `heads.reason(-1)` of the result tells why.
         """
-        self.problem.parameters.require(theta, complete=True)
-        return self.adapt_many([[theta[name] for name in self.problem.parameters]], seed)
+        return self.adapt_many(self._row(theta), seed)
 
     def adapt_many(
         self,
@@ -204,6 +205,30 @@ class Surrogate:
         key = make_key(seed)
         heads = adapt(self.problem, self.network, np.asarray(thetas), key, progress, way, optimizer, steps, together)
         return replace(self, heads=heads if self.heads is None else self.heads.joined(heads))
+
+    def correct(self, **theta: float) -> "Surrogate":
+        """A surrogate that answers at one theta with its estimated error added: û + e.
+
+        The correction is used only where the estimate is resolved; `heads.reason(-1)` of the result tells. All other
+        thetas are answered as before.
+        """
+        return self.correct_many(self._row(theta))
+
+    def correct_many(
+        self,
+        thetas: ArrayLike,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+        tolerance: float = TOLERANCE,
+        functions: int = FUNCTIONS,
+        seconds: float | None = None,
+    ) -> "Surrogate":
+        """A surrogate that is corrected at each of these thetas (thetas, parameters), as by `correct`.
+
+        The other arguments are those of `error_many`. A correction that was there before is replaced.
+        """
+        estimator = Estimator(self.problem, tolerance, functions, seconds)
+        corrections = corrections_at(estimator, self.network, thetas, progress)
+        return replace(self, heads=corrections if self.heads is None else self.heads.joined(corrections))
 
     # Measurements ------------------------------------------------------------------------------------------------
 
@@ -260,12 +285,10 @@ class Surrogate:
         Args:
             tolerance: Two resolutions agree if they differ by less than this fraction of the error.
             functions: Unknowns at most.
-            seconds: Time at most; by default there is no bound.
+            seconds: No finer resolution is begun that would end later; by default there is no bound.
             **theta: A value for each parameter.
         """
-        self.problem.parameters.require(theta, complete=True)
-        thetas = [[theta[name] for name in self.problem.parameters]]
-        return self.error_many(thetas, tolerance, functions, seconds)[0]
+        return self.error_many(self._row(theta), tolerance, functions, seconds)[0]
 
     def error_many(
         self,
@@ -275,12 +298,34 @@ class Surrogate:
         seconds: float | None = None,
         progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> list[ErrorEstimate]:
-        """The estimates of `error` at many thetas (thetas, parameters). Programs are compiled once.
+        """The estimates of `error` at many thetas (thetas, parameters); `seconds` bounds each of them.
 
-        `seconds` bounds each estimate. `progress` is called with the number of thetas done, and of all.
+        `progress` is called with the number of thetas done, and of all.
         """
         estimator = Estimator(self.problem, tolerance, functions, seconds)
         return error_estimates(estimator, checked_thetas(self.problem, thetas), self.at, self.field, progress)
+
+    def error_map(
+        self,
+        thetas: int | None = None,
+        seconds: float | None = None,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> ErrorMap:
+        """Estimated errors over the whole parameter box: macro and worst error with their spread, and a map between.
+
+        Errors of the base network are estimated at some tens of thetas, placed where they tell most. A Gaussian process
+        interpolates. Training keeps such a map as `surrogate.errors`; `with_errors` keeps one that you made.
+
+        Args:
+            thetas: Number of thetas to estimate the error at: by default 24, and 12 more for each further parameter.
+            seconds: No further theta is started after this time.
+            progress: Called with the number of thetas done, and of all.
+        """
+        return error_map(Estimator(self.problem), lambda theta: self.network, thetas, seconds, progress)
+
+    def with_errors(self, errors: ErrorMap | None) -> "Surrogate":
+        """The same surrogate with this map of its estimated errors."""
+        return replace(self, errors=errors)
 
     # Trust -------------------------------------------------------------------------------------------------------
 
@@ -291,16 +336,7 @@ class Surrogate:
         that the terms cancel to about a thousandth. They indicate where the surrogate is weak; they do not bound its
         error. A problem without parameters has one theta: `surrogate.trust()`.
         """
-        box = self.problem.parameters
-        if len(box) > len(theta) or any(np.ndim(value) for value in theta.values()):
-            given = ", ".join(f"{name} = {value}" for name, value in theta.items()) or "none"
-            raise DomainError(
-                f"trust needs one number for each of {', '.join(box)}, but got {given}. For a map over many thetas use "
-                "trust_map."
-            )
-        grid = self._thetas(theta)
-        norms = self._norms.at(self.at(grid.points[0]), grid.points[0])
-        return Trust(dict(zip(box, grid.points[0].tolist())), norms, *self._usual_norms)
+        return self._norms.trust(theta, self.at, self.tasks)
 
     def trust_map(self, progress: Progress | None = None, **values: ArrayLike) -> "xarray.Dataset":
         """The norms of `trust` over many thetas: `norm` is the total, `norm_NAME` that of each residual.
@@ -310,28 +346,11 @@ class Surrogate:
             **values: A value or a row of values for every parameter. Without any, the map is over the problem's
                 candidates.
         """
-        grid = self._thetas(values) if values else self.problem.candidates
-        return norms_over(grid, self._norms, self.at, progress, self.provenance())
-
-    def _thetas(self, values: Mapping[str, ArrayLike]) -> Grid:
-        box = self.problem.parameters
-        box.require(values, complete=True)
-        grid = Grid(**{name: np.atleast_1d(np.asarray(values[name], float)) for name in box})
-        box.check(grid.points)
-        return grid
+        return self._norms.over(values, self.at, progress, self.provenance())
 
     @cached_property
     def _norms(self) -> ResidualNorms:
         return ResidualNorms(self.problem)
-
-    @cached_property
-    def _usual_norms(self) -> tuple[np.ndarray, np.ndarray]:
-        """Total norms at thetas all over the box, and at the tasks."""
-        all_over, tasks = (
-            np.array([self._norms.total(self.at(theta), theta) for theta in thetas])
-            for thetas in (self._norms.thetas, self.tasks)
-        )
-        return all_over, tasks
 
     # For people --------------------------------------------------------------------------------------------------
 
@@ -343,17 +362,8 @@ class Surrogate:
         return html_table(f"Surrogate of {type(self.problem).__name__}", self._facts())
 
     def _facts(self) -> dict[str, str]:
-        problem, record = self.problem, self.record
-        architecture = self.network.architecture
-        facts = {
-            "outputs": ", ".join(problem.outputs),
-            "coordinates": repr(problem.coordinates),
-            "parameters": repr(problem.parameters),
-            "network": f"{architecture.kind} {architecture.depth}x{architecture.width}, {precision(self.network)}",
-        }
-        facts |= {"steps": str(record["steps"])} if "steps" in record else {}
-        facts |= {"validation loss": f"{record['validation']:.1e}"} if record.get("validation") is not None else {}
-        return facts | ({} if self.heads is None else {"heads": f"{len(self.heads.thetas)}, {self.used_heads} used"})
+        heads = None if self.heads is None else f"{len(self.heads.thetas)}, {self.used_heads} used"
+        return facts(self.problem, self.network, self.record, heads)
 
     @property
     def used_heads(self) -> int:
@@ -367,7 +377,7 @@ class Surrogate:
 
         `clpinn.load` reads it. It holds no code.
         """
-        file.write(Path(path), file.Contents(self.problem, self.network, self.heads, self.record))
+        file.write(Path(path), file.Contents(self.problem, self.network, self.heads, self.record, self.errors))
 
     def provenance(self) -> dict[str, Any]:
         """Where the numbers come from, in plain values: problem, box, version, checksum of the weights, training."""

@@ -13,18 +13,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
-from clpinn.formulation.domain import Grid
+from clpinn.errors import DomainError
+from clpinn.formulation.domain import Grid, Points
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress
 from clpinn.formulation.thetas import theta_text
 from clpinn.keys import make_key, split
+from clpinn.networks.architecture import cast
 from clpinn.shown import html_table
 from clpinn.training.batches import TaskMix, row_source
 
 if TYPE_CHECKING:
     import xarray
 
+NetworkAt = Callable[[np.ndarray], Any]
+"""The network that answers at a theta."""
 POINTS = 512
 """Points of each term at a theta."""
 THETAS = 128
@@ -109,6 +114,8 @@ class ResidualNorms:
     """Residual norms of networks, in double precision, on the same fresh points at every theta."""
 
     def __init__(self, problem: Problem, seed: int = 0):
+        self._problem = problem
+        self._usual: tuple[np.ndarray, np.ndarray] | None = None
         self._size_key, theta_key, self._point_key = split(make_key(seed), 3)
         self.thetas = problem.parameters.sample(THETAS if len(problem.parameters) else 1, theta_key)
         with jax.enable_x64(True):
@@ -118,7 +125,7 @@ class ResidualNorms:
     def at(self, network: Any, theta: Float[np.ndarray, " parameters"]) -> dict[str, float]:
         """Norms by residual name at one theta, of the network that answers there."""
         with jax.enable_x64(True):
-            network = _double(network)
+            network = cast(network, jnp.float64)
             sizes = self._sizes.measure(network, self._size_key, theta=theta)
             batch = self._batches.uniform(self._point_key, self._points, sizes, TaskMix.single(theta))
             mean_squares = self._rows.value(network, self._batches.without_data(batch))[1]
@@ -128,33 +135,53 @@ class ResidualNorms:
         """The norm of all residuals together at one theta."""
         return _total(self.at(network, theta).values())
 
+    def trust(self, theta: Mapping[str, float], network_at: NetworkAt, tasks: Points) -> Trust:
+        """Norms at one theta by name, beside those all over the box and at the tasks (see `Surrogate.trust`)."""
+        box = self._problem.parameters
+        if len(box) > len(theta) or any(np.ndim(value) for value in theta.values()):
+            given = ", ".join(f"{name} = {value}" for name, value in theta.items()) or "none"
+            raise DomainError(
+                f"trust needs one number for each of {', '.join(box)}, but got {given}. For a map over many thetas use "
+                "trust_map."
+            )
+        row = self._grid(theta).points[0]
+        if self._usual is None:
+            all_over, at_tasks = (
+                np.array([self.total(network_at(each), each) for each in thetas]) for thetas in (self.thetas, tasks)
+            )
+            self._usual = all_over, at_tasks
+        return Trust(dict(zip(box, row.tolist())), self.at(network_at(row), row), *self._usual)
 
-def norms_over(
-    thetas: Grid,
-    norms: ResidualNorms,
-    network_at: Callable[[np.ndarray], Any],
-    progress: Progress | None,
-    attributes: Mapping[str, Any],
-) -> "xarray.Dataset":
-    """Norms at every theta of a grid: the total, and by residual name if there are several."""
-    rows = []
-    for i, theta in enumerate(thetas.points):
-        rows.append(norms.at(network_at(theta), theta))
-        if progress:
-            progress("residuals", i + 1, len(thetas))
-    variables = {"norm": np.array([_total(row.values()) for row in rows])}
-    if len(rows[0]) > 1:
-        variables |= {f"norm_{name}": np.array([row[name] for row in rows]) for name in rows[0]}
-    dims = list(thetas.values)
-    shaped = {name: (dims, column.reshape(thetas.shape)) for name, column in variables.items()}
-    import xarray  # here, because it takes long to import
+    def over(
+        self,
+        values: Mapping[str, ArrayLike],
+        network_at: NetworkAt,
+        progress: Progress | None,
+        attributes: Mapping[str, Any],
+    ) -> "xarray.Dataset":
+        """Norms at a grid of thetas, or at the candidates: the total, and by residual name if there are several."""
+        thetas = self._grid(values) if values else self._problem.candidates
+        rows = []
+        for i, theta in enumerate(thetas.points):
+            rows.append(self.at(network_at(theta), theta))
+            if progress:
+                progress("residuals", i + 1, len(thetas))
+        variables = {"norm": np.array([_total(row.values()) for row in rows])}
+        if len(rows[0]) > 1:
+            variables |= {f"norm_{name}": np.array([row[name] for row in rows]) for name in rows[0]}
+        dims = list(thetas.values)
+        shaped = {name: (dims, column.reshape(thetas.shape)) for name, column in variables.items()}
+        import xarray  # here, because it takes long to import
 
-    return xarray.Dataset(shaped, dict(thetas.values), dict(attributes) | {"comment": NOTE})
+        return xarray.Dataset(shaped, dict(thetas.values), dict(attributes) | {"comment": NOTE})
+
+    def _grid(self, values: Mapping[str, ArrayLike]) -> Grid:
+        box = self._problem.parameters
+        box.require(values, complete=True)
+        grid = Grid(**{name: np.atleast_1d(np.asarray(values[name], float)) for name in box})
+        box.check(grid.points)
+        return grid
 
 
 def _total(norms: Iterable[float]) -> float:
     return sum(norm**2 for norm in norms) ** 0.5
-
-
-def _double(network: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), network)

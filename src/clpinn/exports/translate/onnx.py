@@ -26,7 +26,7 @@ def onnx_model(surrogate: "Surrogate") -> Any:
     An input of shape (rows,) for each coordinate and parameter, by name, and such an output for each output, all in
     single precision. Heads of single thetas are left out. Where parameters move the geometry (`place`), the inputs are
     box coordinates and are called box_x, ...; the outputs physical_x, ... are the physical coordinates. The metadata
-    hold the problem's name and boxes.
+    hold the problem's name and boxes, and a summary of the map of estimated errors if the surrogate has one.
     """
     program = program_of(surrogate)
     program = replace(program, coordinates=tuple(box_names(surrogate.problem)[name] for name in program.coordinates))
@@ -64,7 +64,7 @@ def _label(name: str) -> str:
 
 
 def _metadata(surrogate: "Surrogate") -> dict[str, str]:
-    """Metadata: strings, boxes as JSON by axis."""
+    """Metadata: strings; boxes by axis and estimated errors are JSON."""
     problem = surrogate.problem
     names = {"coordinates": box_names(problem).values(), "parameters": problem.parameters.names}
     boxes = {
@@ -73,7 +73,8 @@ def _metadata(surrogate: "Surrogate") -> dict[str, str]:
     }
     origin = {"clpinn": version("clpinn"), "problem": type(problem).__name__, "equation": problem.equation}
     heads = 0 if surrogate.heads is None else len(surrogate.heads.thetas)
-    return origin | boxes | {"outputs": json.dumps(problem.outputs), "heads_left_out": str(heads)}
+    errors = {} if surrogate.errors is None else {"estimated_errors": json.dumps(surrogate.errors.summary())}
+    return origin | boxes | {"outputs": json.dumps(problem.outputs), "heads_left_out": str(heads)} | errors
 
 
 class _Graph:

@@ -21,10 +21,11 @@ function toUnit(axis, value) {
   return (value - axis.low) / (axis.high - axis.low);
 }
 
-// A number as text with so many significant digits.
+// A number as text with so many significant digits; a small one as 1.2e-5, because zeros take room.
 function text(value, digits = 4) {
   if (!Number.isFinite(value)) return String(value);
-  return String(Number(value.toPrecision(digits))).replace("-", "\u2212");
+  const rounded = Number(value.toPrecision(digits)), small = rounded !== 0 && Math.abs(rounded) < 1e-3;
+  return (small ? rounded.toExponential() : String(rounded)).replace(/^-/, "\u2212");
 }
 
 // Round values on an axis, about so many of them.

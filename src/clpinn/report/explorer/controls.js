@@ -1,5 +1,9 @@
 // The form beside the field: the output, sliders, buttons, the pin, the held range and downloads.
 
+const LAYERS = {
+  error: "error against the reference", estimate: "estimated error", change: "change since the pin",
+};
+
 // A slider for one axis with its number beside it. `choose` is called with a value inside the axis; `marks` are values
 // that were trained.
 class Slider {
@@ -109,8 +113,10 @@ class Controls {
       this.pinButton.textContent = view.pin ? "Unpin" : "Pin this theta";
       this.pinned.textContent = view.pin ? `Pinned: ${named(view.parameters, view.pin)}` : "";
     }
-    this.layerRow.hidden = view.layers(Boolean(reference)).length < 2;
-    this.layerChoice.value = view.shownLayer(Boolean(reference)) ?? view.layer;
+    const layers = view.layers();
+    this.layerRow.hidden = layers.length < 2;
+    this.layerChoice.replaceChildren(...layers.map((layer) => element("option", { value: layer }, LAYERS[layer])));
+    this.layerChoice.value = view.shownLayer() ?? "";
   }
 
   // Choose the drawn place of the point on coordinate k; nothing is drawn.
@@ -199,12 +205,10 @@ class Controls {
       this.button("Field (CSV)", () => downloads.field()), this.button("Picture (PNG)", () => downloads.picture())));
   }
 
-  // The choice between the error and the change since the pin stands above their figure.
+  // The choice between errors and the change since the pin stands above their figure.
   addLayerChoice() {
     const id = `${this.root.id}-layer`;
-    this.layerChoice = element("select", { id },
-      element("option", { value: "error" }, "error against the reference"),
-      element("option", { value: "change" }, "change since the pin"));
+    this.layerChoice = element("select", { id });
     this.layerChoice.addEventListener("change", () => {
       this.view.layer = this.layerChoice.value;
       this.redraws.shown();

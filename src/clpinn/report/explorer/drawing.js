@@ -1,12 +1,13 @@
-// All that is drawn: the network's field, the reference and the difference beside it, cuts through the cursor, and the
+// All that is drawn: the network's field, the reference and a difference beside it, cuts through the cursor, and the
 // value at the cursor against the parameters.
 class Drawing {
-  constructor(root, view, reference, colours) {
+  constructor(root, view, reference, estimates, colours) {
     this.root = root;
     this.view = view;
     this.reference = reference; // null where there is none
+    this.estimates = estimates; // null where there are none
     this.colours = colours;
-    this.words = new Words(root, view, reference);
+    this.words = new Words(root, view, reference, estimates);
     this.fieldFigure = root.querySelector(".field");
     this.fieldPanel = new Panel(this.fieldFigure.querySelector("canvas"));
     this.referencePanel = new Panel(root.querySelector(".reference canvas"));
@@ -18,7 +19,7 @@ class Drawing {
     this.field = null; // {points, acrossUnits, upUnits, theta, values}: the network on a grid
     this.coarse = false; // true while something is dragged: the field has few nodes
     this.heldScale = null; // a colour scale that the reader holds fixed
-    this.referenceField = { key: "" }; // the field at the reference's theta, computed once per key
+    this.errorFields = new Map(); // the last field of the reference and of the estimates, each computed once per key
   }
 
   // Read the page's colours, which depend on its colour scheme, and draw with them.
@@ -47,22 +48,22 @@ class Drawing {
   scale() {
     if (this.heldScale) return this.heldScale;
     const ends = extremes(this.field.values[this.view.output]);
-    if (this.reference) ends.push(...extremes(this.fieldOfReference(this.reference.nearest()).reference));
+    if (this.reference) ends.push(...extremes(this.fieldWithErrors(this.reference).reference));
     return this.colours.scale(...extremes(ends));
   }
 
-  // The network, the reference and the error on a grid, at the theta of a reference.
-  fieldOfReference(index) {
-    const { view, reference } = this;
+  // The network, its error and the reference on a grid, at the nearest theta of a Reference; or so for Estimates.
+  fieldWithErrors(errors) {
+    const { view } = this, index = errors.nearest();
     const elsewhere = view.point.filter((_, k) => !view.shown.includes(k));
     const key = [index, view.output, this.coarse, ...elsewhere].join(" ");
-    if (this.referenceField.key !== key) {
-      const field = this.evaluated(this.coarse ? 32 : 64, reference.thetas[index]);
-      const error = reference.errorsAt(index, field.points);
+    if (this.errorFields.get(errors)?.key !== key) {
+      const field = this.evaluated(this.coarse ? 32 : 64, errors.thetas[index]);
+      const error = errors.errorsAt(index, field.points);
       const values = field.values[view.output].map((value, k) => value - error[k]);
-      this.referenceField = { key, ...field, error, reference: values };
+      this.errorFields.set(errors, { key, ...field, error, reference: values });
     }
-    return this.referenceField;
+    return this.errorFields.get(errors);
   }
 
   // Draw the computed field and all around it. `moving` is true while the cursor moves: small curves get fewer points.
@@ -72,7 +73,7 @@ class Drawing {
     const scale = this.scale(), values = this.field.values[view.output];
     if (view.planar) {
       this.paintPlane(this.fieldPanel, this.field, values, scale);
-      if (reference) this.paintReference(index, scale);
+      if (reference) this.paintReference(scale);
       view.shown.forEach((along, i) => {
         this.words.describeCut(this.cutFigures[i], along, this.paintCut(this.cutPanels[i], along, scale, compared));
         this.words.describeLines(this.cutFigures[i], compared);
@@ -81,13 +82,14 @@ class Drawing {
       this.paintCut(this.fieldPanel, view.across, scale, compared);
       this.words.describeLines(this.fieldFigure, compared);
     }
-    this.paintDifference(index);
+    this.paintDifference();
     this.sensitivities.paint(this.style, moving || this.coarse ? 12 : 40);
     const value = view.valueAt(view.theta);
     const error = compared ? reference.errorsAt(index, view.point)[0] : null;
     this.words.describePoint(value, error, view.pin && view.valueAt(view.pin));
     this.words.describeField(values);
     if (reference) this.words.describeReference(index, compared);
+    if (this.estimates) this.words.describeEstimate();
   }
 
   // Values on the nodes of a field in colours, with the cursor, axes and colour bar.
@@ -105,18 +107,19 @@ class Drawing {
     panel.bar(scale);
   }
 
-  paintReference(index, scale) {
-    const field = this.fieldOfReference(index);
+  paintReference(scale) {
+    const field = this.fieldWithErrors(this.reference);
     this.paintPlane(this.referencePanel, field, field.reference, scale);
   }
 
-  // The figure of differences: the error at the reference's theta, or the change since the pinned theta.
-  paintDifference(index) {
-    const { view } = this, layer = view.shownLayer(index >= 0), figure = this.root.querySelector(".difference");
+  // The figure of differences: an error at the nearest theta where it is known, or the change since the pinned theta.
+  paintDifference() {
+    const { view } = this, layer = view.shownLayer(), figure = this.root.querySelector(".difference");
     figure.hidden = layer === null;
     if (layer === null) return;
-    const field = layer === "error" ? this.fieldOfReference(index) : this.field;
-    const differences = layer === "error" ? field.error : this.changes();
+    const errors = { error: this.reference, estimate: this.estimates }[layer];
+    const field = errors ? this.fieldWithErrors(errors) : this.field;
+    const differences = errors ? field.error : this.changes();
     const scale = this.colours.differences(...extremes(differences));
     if (view.planar) this.paintPlane(this.differencePanel, field, differences, scale);
     else {

@@ -51,7 +51,7 @@ class Fragment {
     view.theta = numbers("theta", view.parameters) ?? view.theta;
     if (entries.has(`${this.prefix}theta`)) view.pin = numbers("pin", view.parameters);
     if (view.outputs.includes(get("output"))) view.output = get("output");
-    if (["error", "change"].includes(get("layer"))) view.layer = get("layer");
+    if (["error", "estimate", "change"].includes(get("layer"))) view.layer = get("layer");
     const at = numbers("at", view.coordinates.map((_, k) => view.drawnAxis(k)));
     if (at) view.wanted = at;
     view.coordinates.forEach((_, k) => { if (!view.shown.includes(k)) view.point[k] = view.wanted[k]; });

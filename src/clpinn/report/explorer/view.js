@@ -17,7 +17,9 @@ class View {
     this.theta = this.parameters.map((axis) => fromUnit(axis, 0.5));
     this.pin = null; // a theta to compare with
     this.output = this.outputs[0];
-    this.layer = "error"; // what the figure of differences shows: "error", or "change" since the pin
+    // Errors that the page can draw: "error" against a reference, "estimate" of the error.
+    this.errorLayers = [...(data.references ? ["error"] : []), ...(data.estimates ? ["estimate"] : [])];
+    this.layer = "error"; // what the figure of differences shows: one of them, or "change" since the pin
     this.point = this.coordinates.map((axis, k) => fromUnit(axis, k === this.time ? 0.5 : 0.3)); // in the box
     this.wanted = this.drawnPoint(); // the shown coordinates that the reader chose, as they are drawn
   }
@@ -120,14 +122,14 @@ class View {
     return Float64Array.from(answers[`physical ${axis.name}`], (value) => toUnit(axis, value));
   }
 
-  // What the figure of differences can show: the error against a reference, the change since a pinned theta.
-  layers(hasReference) {
-    return [...(hasReference ? ["error"] : []), ...(this.pin ? ["change"] : [])];
+  // What the figure of differences can show: errors, and the change since a pinned theta.
+  layers() {
+    return [...this.errorLayers, ...(this.pin ? ["change"] : [])];
   }
 
   // The layer that is shown: the chosen one if it is possible, null if there is none.
-  shownLayer(hasReference) {
-    const possible = this.layers(hasReference);
+  shownLayer() {
+    const possible = this.layers();
     return possible.includes(this.layer) ? this.layer : possible[0] ?? null;
   }
 }

@@ -1,9 +1,10 @@
 // All that the page says in words about what it shows, for readers and for screen readers.
 class Words {
-  constructor(root, view, reference) {
+  constructor(root, view, reference, estimates) {
     this.find = (selector) => root.querySelector(selector);
     this.view = view;
     this.reference = reference;
+    this.estimates = estimates;
   }
 
   // Title, equation and notes, which do not change.
@@ -18,6 +19,7 @@ class Words {
       data.parameters.length ? trained : "",
       data.heads ? `Its heads at ${data.heads} single thetas are left out here.` : "",
       this.reference ? "" : "There is no reference to compare with.",
+      this.estimates ? "Estimated errors come from solving the linearised equations for them." : "",
       "The address of this page holds what you see: copy it to share this view.",
     ].join(" ");
   }
@@ -79,18 +81,44 @@ class Words {
     this.find(".reference canvas").setAttribute("aria-label", `Reference of ${view.output}. ${caption.textContent}`);
   }
 
+  // The estimated error at the chosen theta, or why it is not known.
+  describeEstimate() {
+    const { view, estimates } = this, index = estimates.nearest(), near = this.at(estimates.thetas[index]);
+    const why = () => {
+      if (!estimates.resolved[index]) return `the nearest estimate${near} is not resolved. ${estimates.reasons[index]}`;
+      return estimates.process() ? `the only estimate is${near}.` : "too few estimates are resolved, or it is zero.";
+    };
+    this.find(".estimate").textContent = estimates.known()
+      ? `Estimated relative L2 error of ${view.output}: ${between(estimates.spread())}. No reference is used.`
+      : `The error of ${view.output} is not known here: ${why()}`;
+  }
+
   // The figure of differences: what is subtracted from what, at which thetas, and how large it is.
   describeDifference(layer, theta, values) {
     const { view } = this, [low, high] = extremes(values);
     const range = `${text(low, 3)} to ${text(high, 3)}`;
-    const title = layer === "error"
-      ? `Error${this.at(theta)}: network minus reference`
-      : `Change of ${view.output} since the pin`;
-    const what = layer === "error"
-      ? `Error of ${view.output} from ${range}.`
-      : `${view.output}${this.at(theta)} minus ${view.output}${this.at(view.pin)}: from ${range}.`;
+    const [title, what] = {
+      error: () => [`Error${this.at(theta)}: network minus reference`, `Error of ${view.output} from ${range}.`],
+      estimate: () => [`Estimated error${this.at(theta)}: network minus solution`, this.estimatedRange(range)],
+      change: () => [
+        `Change of ${view.output} since the pin`,
+        `${view.output}${this.at(theta)} minus ${view.output}${this.at(view.pin)}: from ${range}.`,
+      ],
+    }[layer]();
     this.find(".difference h3").textContent = title;
     this.find(".difference figcaption").textContent = what;
     this.find(".difference canvas").setAttribute("aria-label", `${title}. ${what}`);
   }
+  estimatedRange(range) {
+    const { view, estimates } = this, index = estimates.nearest();
+    const where = view.parameters.length && !estimates.isAt(index) ? " It is at the nearest theta with an estimate." : "";
+    const doubt = estimates.resolved[index] ? "" : " Do not trust it: it is not resolved.";
+    return `Estimated error of ${view.output} from ${range}.${where}${doubt}`;
+  }
+}
+
+// "0.0012 (0.001 to 0.0014)": a value with the ends of its spread, if there is one.
+function between({ low, middle, high }) {
+  const [value, ...ends] = [middle, low, high].map((number) => text(number, 2));
+  return ends.every((end) => end === value) ? value : `${value} (90 %: ${ends.join(" to ")})`;
 }

@@ -1,0 +1,118 @@
+"""Estimated errors where a user looks: the end of a run, clpinn evaluate, predict and adapt."""
+
+import json
+
+import numpy as np
+import pytest
+from small import Inflow
+from typer.testing import CliRunner
+
+import clpinn as cl
+from clpinn.cli import tables
+from clpinn.cli.app import app
+from clpinn.runs import session
+from clpinn.runs.directory import RunDirectory
+from clpinn.training.settings import override
+
+PROBLEM = "tests/small.py:Inflow"
+
+
+class Unknown(Inflow):
+    """The same without a reference."""
+
+    reference = None
+
+
+def settings(problem):
+    return override(cl.natural(problem), ["network.width=8", "natural.rows=128", "steps=40"])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of a few seconds, which has no map."""
+    folder = tmp_path_factory.mktemp("error") / "run"
+    cl.run(Inflow(), settings(Inflow()), folder, name=PROBLEM, progress=False)
+    return folder
+
+
+def command(*words):
+    done = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_a_run_ends_with_estimated_errors(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(session, "SHORTEST", 0.0)
+    monkeypatch.setattr(session, "SHARE", 1e6)
+    monkeypatch.setenv("COLUMNS", "120")
+    for problem in (Inflow(), Unknown()):
+        folder = tmp_path / type(problem).__name__
+        result = cl.run(problem, settings(problem), folder, progress=False)
+        estimated = result.metrics["estimated"]
+        assert estimated["resolved"] == 1.0 and estimated["thetas"] == 7
+        kept = cl.load(folder, problem).errors
+        assert kept is not None and kept.summary()["outputs"].keys() == {"u"}
+        assert estimated["outputs"]["u"]["macro"]["value"] == pytest.approx(kept.macro["u"].value)
+        if problem.reference is not None:
+            true = result.metrics["outputs"]["u"]
+            for key in ("macro", "worst"):
+                assert estimated["outputs"]["u"][key]["value"] == pytest.approx(true[f"rel_l2_{key}"], rel=0.05)
+        tables.print_metrics(json.loads((folder / "metrics.json").read_text()), folder)
+        shown = capsys.readouterr().out
+        assert "estimated errors (90 % spread), no reference used" in shown
+        assert "100% of 7 estimates are resolved" in shown
+
+
+def test_estimates_that_are_not_resolved_are_told_in_the_table(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    figure = {"value": 1e-3, "low": 9e-4, "high": None}
+    outputs = {"u": {"macro": figure, "worst": figure, "worst_at": {"k": 0.5}}}
+    metrics = {"has_reference": False, "estimated": {"thetas": 8, "resolved": 0.5, "outputs": outputs}}
+    tables.print_metrics(metrics | {"res_pde_macro": 1.0}, "run")
+    shown = capsys.readouterr().out
+    assert "50% of 8 estimates are resolved; the error at the others is not known" in shown
+    assert "1.0e-3 (9.0e-4–not finite)" in shown and "k = 0.5" in shown
+    nothing = {"thetas": 8, "resolved": 0.0, "outputs": {}}
+    tables.print_metrics(metrics | {"res_pde_macro": 1.0, "estimated": nothing}, "run")
+    assert "0% of 8 estimates are resolved" in capsys.readouterr().out
+
+
+def test_a_short_run_says_how_to_estimate(run, capsys):
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["estimated"] is None
+    assert cl.load(run, Inflow()).errors is None
+    tables.print_metrics(metrics | {"has_reference": False}, run)
+    assert f"To estimate them: clpinn evaluate {run}" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_evaluate_shows_and_keeps_the_map(run):
+    shown = json.loads(command("evaluate", run, "--problem", PROBLEM, "--json"))
+    assert shown["estimated"]["resolved"] == 1.0
+    directory = RunDirectory(run, Inflow())
+    assert directory.surrogate.errors is not None
+    assert directory.metrics["estimated"] == shown["estimated"]
+    table = command("evaluate", run, "--problem", PROBLEM)
+    assert "estimated errors" in table
+
+
+def test_predict_prints_the_estimate(run):
+    words = ("predict", run, "k=0.9", "x=0.5", "t=0.5", "--problem", PROBLEM)
+    assert "Estimated relative L2 error at k = 0.9: u " in " ".join(command(*words).split())
+    described = json.loads(command(*words, "--json"))
+    estimate = cl.load(run, Inflow()).error(k=0.9)
+    assert described["error"]["relative_l2"]["u"] == pytest.approx(estimate.relative_l2["u"])
+    assert described["error"]["resolved"] is True
+    assert "error" not in json.loads(command(*words, "--json", "--no-error"))
+
+
+def test_adapt_corrects_by_default(run):
+    shown = json.loads(command("adapt", run, "k=0.9,1.7", "--problem", PROBLEM, "--json"))
+    for row in shown["thetas"]:
+        assert row["used"] and "Two resolutions agree" in row["reason"]
+        assert row["rel_l2_after"]["u"] < 0.05 * row["rel_l2_before"]["u"]
+        assert row["estimate_before"] == pytest.approx(row["rel_l2_before"]["u"], rel=0.05)
+    adapted = cl.load(run / "adapted.clpinn", Inflow())
+    grid = np.linspace(0, 1, 5)
+    np.testing.assert_allclose(adapted(x=0.3, t=grid, k=0.9)["u"], np.exp(-0.9 * grid), atol=1e-3)
+    table = command("adapt", run, "k=0.9", "--problem", PROBLEM)
+    assert "corrections at 1 thetas, 1 of them used" in table and "surrogate with corrections" in table
