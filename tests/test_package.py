@@ -74,6 +74,8 @@ FLOW: dict[str, list[str]] = {
         "adaptations",
         "adapt",
         "corrections",
+        "box_correction",
+        "correct_box",
         "answers",
         "field",
         "error",

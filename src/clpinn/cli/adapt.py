@@ -1,4 +1,4 @@
-"""`clpinn adapt`: corrections or heads for single thetas."""
+"""`clpinn adapt`: corrections or heads for single thetas, or a correction of the whole parameter box."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from clpinn.cli.display import Display
 from clpinn.cli.options import CHANGED_PROBLEM, GIVEN_PROBLEM, JSON, RUN, load_given_problem, print_json
-from clpinn.cli.tables import print_heads
+from clpinn.cli.tables import print_box, print_heads
 from clpinn.errors import ClpinnError
 
 CORRECTION = "correction"
@@ -21,6 +21,14 @@ def adapt(
     unseen: Annotated[
         bool, typer.Option("--unseen", help="Adapt to all candidate thetas that were not trained.")
     ] = False,
+    box: Annotated[
+        bool, typer.Option("--box", help="Correct the whole parameter box: errors at some thetas, interpolated.")
+    ] = False,
+    count: Annotated[
+        int | None,
+        typer.Option("--thetas", help="With --box: thetas at most.", show_default="48, twice per parameter", min=1),
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="With --box: no theta is started after this time.")] = None,
     most: Annotated[int | None, typer.Option(help="With --unseen: at most this many, drawn at random.", min=1)] = None,
     way: Annotated[
         str,
@@ -45,8 +53,9 @@ def adapt(
 ) -> None:
     """Improve a run's surrogate at single thetas: its estimated error is added, where the estimate is resolved.
 
-    --way head trains a small network per theta instead, as in the paper. Both use the equations alone. If the problem
-    has a reference, the true errors are shown as well. --optimizer, --steps, --together and --seed are for training.
+    --box improves it at all thetas: estimated errors at some tens or hundreds of them are interpolated. --way head
+    trains a small network per theta instead, as in the paper. All use the equations alone. If the problem has a
+    reference, the true errors are shown as well. --optimizer, --steps, --together and --seed are for training.
     """
     import numpy as np
 
@@ -57,8 +66,18 @@ def adapt(
     directory = RunDirectory(run, load_given_problem(given_problem), changed_problem)
     surrogate = directory.surrogate
     problem = surrogate.problem
+    if box:
+        if theta or unseen or way != CORRECTION:
+            raise ClpinnError("--box corrects all thetas: give it no thetas, no --unseen and no --way.")
+        _adapt_box(surrogate, count, seconds, out or directory.adapted_file, as_json)
+        return
+    if count is not None or seconds is not None:
+        raise ClpinnError("--thetas and --seconds are for --box.")
     if len(problem.parameters) and unseen == bool(theta):
-        raise ClpinnError("Give thetas to adapt to, such as nu=0.0113, or --unseen for all that were not trained.")
+        raise ClpinnError(
+            "Give thetas to adapt to, such as nu=0.0113, --unseen for all that were not trained, or --box for the "
+            "whole parameter box."
+        )
     if len(problem.parameters) == 0:
         thetas = np.zeros((1, 0))
     else:
@@ -89,6 +108,29 @@ def adapt(
         print_json({"file": str(file), "thetas": rows})
     else:
         print_heads(rows, list(problem.parameters), list(problem.outputs) if errors else [], file)
+
+
+def _adapt_box(surrogate: Any, count: int | None, seconds: float | None, file: Path, as_json: bool) -> None:
+    """Correct a surrogate over the box, write it, and show the estimated and true errors at the checks."""
+    import numpy as np
+
+    from clpinn.runs.evaluate import evaluate
+
+    problem = surrogate.problem
+    with Display(quiet=as_json) as display:
+        adapted = surrogate.correct_box(count, seconds, lambda done, total: display.evaluation("thetas", done, total))
+        summary = dict(adapted.record["box_correction"])
+        checks = np.reshape(summary["checks"], (-1, len(problem.parameters)))
+        if problem.reference is not None and len(checks):
+            for when, model in (("true_before", surrogate), ("true_after", adapted)):
+                for name, errors in evaluate(problem, model, checks, display.evaluation).outputs.items():
+                    figures = {"macro": float(errors.rel_l2.mean()), "worst": float(errors.rel_l2.max())}
+                    summary["outputs"][name][when] = figures
+    adapted.save(file)
+    if as_json:
+        print_json({"file": str(file), **summary})
+    else:
+        print_box(summary, file)
 
 
 def _rows(adapted: Any, count: int, errors: dict[str, Any]) -> list[dict[str, Any]]:

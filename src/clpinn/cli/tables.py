@@ -145,6 +145,30 @@ def print_heads(rows: list[dict[str, Any]], parameters: list[str], outputs: list
     print_line(f"surrogate with {kind}s: {file}")
 
 
+def print_box(summary: dict[str, Any], file: Path) -> None:
+    """Errors before and after a correction over the box, at thetas that it had not seen."""
+    verdict = "used" if summary["used"] else "not used, the base stays"
+    table = Table(title=Text(f"correction over the box, from {summary['thetas']} thetas: {verdict}"))
+    outputs = summary["outputs"]
+    kinds = {"": "estimated"} | ({"true_": "true"} if any("true_before" in row for row in outputs.values()) else {})
+    for header in ["output", *(f"{kind} {figure} error" for kind in kinds.values() for figure in ("macro", "worst"))]:
+        table.add_column(header, justify="right")
+    for name, row in outputs.items():
+        cells = [
+            _change(row[f"{kind}before"][figure], row[f"{kind}after"][figure], ".1e")
+            for kind in kinds
+            for figure in ("macro", "worst")
+        ]
+        table.add_row(name, *cells)
+    if outputs:
+        Console().print(table)
+    print_line(summary["reason"], soft_wrap=True)
+    if summary["resolved"] < 1:
+        share = f"{100 * (1 - summary['resolved']):.0f} %"
+        print_line(f"The error of {share} of the thetas is not known; they are not corrected.", soft_wrap=True)
+    print_line(f"surrogate: {file}")
+
+
 def print_prediction(title: str, prediction: dict[str, Any], error: Any) -> None:
     """The values of a field on a point or a line, if there are few; otherwise statistics per output. Then its error."""
     dimensions, values = len(prediction["grid"]), prediction.get("values")

@@ -40,7 +40,7 @@ def curvature_breaks(
         mean = density.mean()
         density = EVEN_SHARE + (1 - EVEN_SHARE) * (density / mean if mean > 0 else np.ones_like(density))
         density = np.convolve(np.pad(density, 2, mode="edge"), np.full(5, 0.2), "valid")
-        breaks.append(_equidistributed(scaled, (density[1:] + density[:-1]) / 2, count))
+        breaks.append(equidistributed(scaled, (density[1:] + density[:-1]) / 2, count))
     return breaks
 
 
@@ -54,7 +54,7 @@ def refined_breaks(breaks: Breaks, left: Float[np.ndarray, " intervals"], count:
         density = np.maximum(density, NEIGHBOURS * np.maximum(around[:-2], around[2:]))
     widths = np.diff(breaks)
     density = np.minimum(density, FINEST * (density @ widths) / widths.sum())
-    return _equidistributed(breaks, density * np.diff(breaks), count)
+    return equidistributed(breaks, density * np.diff(breaks), count)
 
 
 def with_jumps(breaks: Breaks, jumps: Breaks) -> Breaks:
@@ -68,7 +68,16 @@ def with_jumps(breaks: Breaks, jumps: Breaks) -> Breaks:
     return breaks
 
 
-def _equidistributed(points: np.ndarray, amounts: np.ndarray, count: int) -> Breaks:
+def common_breaks(meshes: Sequence[Breaks], most: float, jumps: Breaks) -> Breaks:
+    """Breaks that are nowhere coarser than any of these meshes, or at most this many intervals in all; and jumps."""
+    points = np.unique(np.concatenate(meshes))
+    middles = (points[1:] + points[:-1]) / 2
+    density = np.max([1 / np.diff(mesh)[np.searchsorted(mesh, middles) - 1] for mesh in meshes], axis=0)
+    amounts = density * np.diff(points)
+    return with_jumps(equidistributed(points, amounts, int(min(np.ceil(amounts.sum()), most))), jumps)
+
+
+def equidistributed(points: np.ndarray, amounts: np.ndarray, count: int) -> Breaks:
     """Breaks that divide the amounts between points into equal parts."""
     total = np.concatenate([[0.0], np.cumsum(amounts)])
     breaks = np.interp(np.linspace(0, total[-1], count + 1), total, points)

@@ -72,6 +72,15 @@ def to_unit(thetas: Thetas, box: Box) -> Thetas:
     return unit
 
 
+def features(thetas: Thetas, box: Box) -> Float[np.ndarray, "thetas features"]:
+    """Thetas as networks see them, from -1 to 1; a periodic axis has a sine and a cosine."""
+    columns = []
+    for axis, unit in zip(box.axes, to_unit(thetas, box).T, strict=True):
+        scaled = 2 * unit - 1
+        columns += [np.sin(np.pi * scaled), np.cos(np.pi * scaled)] if axis.scale == "periodic" else [scaled]
+    return np.stack(columns, axis=1)
+
+
 def nearest_distance(thetas: Thetas, others: Thetas, box: Box) -> Float[np.ndarray, " thetas"]:
     """Normalised distance from each theta to the nearest of the others; infinite if there are none."""
     from scipy.spatial.distance import cdist  # here, because it takes long to import

@@ -60,6 +60,15 @@ class StackedSplines(eqx.Module):
         intervals = np.ones(interval_shape, np.int32)
         return StackedSplines(knots, intervals, np.zeros(shape, dtype), degree, tuple(periodic))
 
+    @staticmethod
+    def shapes(problem: Problem, count: int, outputs: int, room: Sequence[int], degree: int) -> "StackedSplines":
+        """Splines of a problem's coordinates with shapes in place of arrays."""
+        periodic = periodic_axes(problem)
+        knots, intervals, coefficients = (
+            jax.ShapeDtypeStruct(sizes, float) for sizes in _array_shapes(count, outputs, room, degree, periodic)
+        )
+        return StackedSplines(knots, intervals, coefficients, degree, tuple(periodic))
+
     @property
     def room(self) -> list[int]:
         """The largest number of intervals by axis."""
@@ -105,20 +114,30 @@ class StackedSplines(eqx.Module):
                 sine, cosine = remaining.pop(0), remaining.pop(0)
                 scaled = jnp.arctan2(sine, cosine) / jnp.pi
             else:
-                scaled = remaining.pop(0)
-                scaled = jnp.where(jnp.abs(scaled) > 1 + OUTSIDE, jnp.sign(scaled), scaled)
+                scaled = inside(remaining.pop(0))
             knots, intervals = self.knots[number, k], self.intervals[number, k]
-            place = jnp.searchsorted(knots[degree:], jax.lax.stop_gradient(scaled), side="right") - 1
-            place = jnp.clip(place, 0, intervals - 1)
+            passed = knots[degree:] <= jax.lax.stop_gradient(scaled)
+            place = jnp.clip(jnp.sum(passed.astype(jnp.int32)) - 1, 0, intervals - 1)
             column = place + jnp.arange(degree + 1)
             shape = [-1 if j == k else 1 for j in range(len(self.periodic))]
             columns.append((column % intervals if periodic else column).reshape(shape))
-            local_knots = jax.lax.dynamic_slice_in_dim(knots, place, 2 * degree + 2)
+            local_knots = jnp.take(knots, place + jnp.arange(2 * degree + 2), mode="clip")
             factors.append(_basis(local_knots, degree, scaled))
-        total = self.coefficients[(number, slice(None), *columns)]  # one dimension per axis, the outputs last
+        # Rows of one table, so that exports need to look up rows only.
+        sizes = self.coefficients.shape[2:]
+        rows = number
+        for column, size in zip(columns, sizes):
+            rows = rows * size + column
+        table = jnp.moveaxis(jnp.asarray(self.coefficients), 1, -1).reshape(-1, self.coefficients.shape[1])
+        total = jnp.take(table, rows.reshape(-1), axis=0, mode="clip").reshape(*rows.shape, -1)
         for factor in factors:
             total = jnp.tensordot(factor, total, 1)
         return total
+
+
+def inside(scaled: Array) -> Array:
+    """A scaled value, or the nearer end of [-1, 1] for one that is outside."""
+    return jnp.where(jnp.abs(scaled) > 1 + OUTSIDE, jnp.sign(scaled), scaled)
 
 
 def _array_shapes(
@@ -198,7 +217,7 @@ class Corrections(eqx.Module):
         degree = spaces[0].axes[0].degree if spaces else 1
         numbers = [[axis.spans for axis in space.axes] for space in spaces]
         room = np.max([[1] * len(problem.coordinates), *numbers], axis=0).tolist()
-        splines = StackedSplines.blank(len(thetas), len(problem.outputs), room, degree, _periodic(problem), dtype)
+        splines = StackedSplines.blank(len(thetas), len(problem.outputs), room, degree, periodic_axes(problem), dtype)
         for i, estimate in enumerate(estimates):
             if used[i] and estimate.correction is not None:
                 splines.fill(i, estimate.correction.space, estimate.correction.coefficients)
@@ -209,17 +228,14 @@ class Corrections(eqx.Module):
     @staticmethod
     def blank(problem: Problem, count: int, shape: Mapping[str, Any]) -> "Corrections":
         """Corrections at `count` thetas with shapes in place of arrays; `shape` is what `shape` gives."""
-        outputs, periodic, degree = len(problem.outputs), _periodic(problem), int(shape["degree"])
+        outputs = len(problem.outputs)
 
         def blank(*sizes: int) -> Any:
             return jax.ShapeDtypeStruct(sizes, float)
 
-        knots, intervals, coefficients = (
-            blank(*sizes) for sizes in _array_shapes(count, outputs, shape["room"], degree, periodic)
-        )
         return Corrections(
             blank(count, len(problem.parameters)),
-            StackedSplines(knots, intervals, coefficients, degree, tuple(periodic)),
+            StackedSplines.shapes(problem, count, outputs, shape["room"], int(shape["degree"])),
             blank(count),
             blank(count, outputs),
             blank(count),
@@ -306,5 +322,6 @@ def corrections_at(
     return Corrections.of(problem, rows, estimates, precision(network))
 
 
-def _periodic(problem: Problem) -> list[bool]:
+def periodic_axes(problem: Problem) -> list[bool]:
+    """Whether each coordinate is periodic."""
     return [axis.scale == "periodic" for axis in problem.coordinates.axes]

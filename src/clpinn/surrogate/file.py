@@ -19,6 +19,7 @@ from clpinn.networks.architecture import Architecture
 from clpinn.networks.make import make
 from clpinn.problems import BENCHMARKS
 from clpinn.surrogate.adaptations import Heads
+from clpinn.surrogate.box_correction import BoxCorrected, BoxCorrection
 from clpinn.surrogate.corrections import WAY, Corrections
 from clpinn.surrogate.error_map import ErrorMap, blank_arrays, from_arrays, to_arrays
 from clpinn.training import checkpoint
@@ -55,6 +56,9 @@ def write(path: Path, contents: Contents) -> None:
         "record": dict(record),
     }
     tree = {"network": network, "heads": heads}
+    if isinstance(network, BoxCorrected):
+        header["box_correction"] = network.correction.shape()
+        tree = {"network": network.base, "heads": heads, "box_correction": network.correction}
     checkpoint.write(path, tree if errors is None else tree | {"errors": to_arrays(errors)}, header)
 
 
@@ -99,12 +103,18 @@ def read(path: Path, problem: Problem | None = None, changed_problem: bool = Fal
             blank["heads"] = Corrections.blank(problem, header["heads"], header["corrections"])
         if reasons is not None:
             blank["errors"] = blank_arrays(problem, len(reasons))
+        box_correction = header.get("box_correction")  # files of before have none
+        if box_correction is not None:
+            blank["box_correction"] = BoxCorrection.blank(problem, box_correction)
         tree = checkpoint.restore(path, arrays, blank)
         shapes, expected = ([leaf.shape for leaf in jax.tree.leaves(leaves)] for leaves in (tree, blank))
         if shapes != expected:
             raise ValueError("arrays of other shapes than the network's")
         if isinstance(tree["heads"], Corrections):
             tree["heads"].check()
+        if box_correction is not None:
+            tree["box_correction"].check()
+            tree["network"] = BoxCorrected(tree["network"], tree["box_correction"])
         errors = None if reasons is None else from_arrays(problem, tree["errors"], reasons)
         record = dict(header["record"])
         _check_record(record, problem)

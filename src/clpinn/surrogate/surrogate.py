@@ -8,6 +8,7 @@ surrogate.function()                              a JAX function, for gradients 
 surrogate.error(nu=0.03)                          the estimated error there, and whether to trust it
 surrogate.error_map()                             estimated errors over the whole parameter box
 surrogate.correct(nu=0.0113)                      another surrogate, with the estimated error added at that theta
+surrogate.correct_box()                           another surrogate, with estimated errors added at every theta
 surrogate.trust(nu=0.03)                          residual norms there, beside those over the box
 surrogate.fit("data.csv", unknown=("nu",))        parameters from measurements, with intervals
 surrogate.adapt(nu=0.0113)                        another surrogate, with a head at that theta
@@ -25,6 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from clpinn.errors import ProblemError
 from clpinn.estimation.estimate import FUNCTIONS, TOLERANCE, Estimator
 from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import box_names
@@ -38,6 +40,8 @@ from clpinn.surrogate import file
 from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
 from clpinn.surrogate.answers import Answers
+from clpinn.surrogate.box_correction import BoxCorrected
+from clpinn.surrogate.correct_box import correct_box
 from clpinn.surrogate.corrections import Corrections, corrections_at
 from clpinn.surrogate.error import ErrorEstimate, error_estimates
 from clpinn.surrogate.error_map import ErrorMap, error_map
@@ -64,7 +68,7 @@ class Surrogate:
 
     Attributes:
         problem: The problem that the network solves.
-        network: The base network, without heads.
+        network: The base network, without heads; with its correction over the box, if it has one.
         heads: Heads or corrections at single thetas, or None.
         record: How the network was trained, in plain values: settings, versions, tasks, outcome, steps, validation.
         errors: Estimated errors of the base network over the parameter box, or None. See `error_map`.
@@ -125,6 +129,11 @@ class Surrogate:
     def at(self, theta: Float[np.ndarray, " parameters"]) -> Any:
         """The network that answers at a theta: with its head if one is used there, otherwise the base."""
         return self._answers.network_at(theta)
+
+    @property
+    def base_network(self) -> Any:
+        """The network as it was trained, without a correction over the box."""
+        return self.network.base if isinstance(self.network, BoxCorrected) else self.network
 
     @cached_property
     def _answers(self) -> Answers:
@@ -229,6 +238,31 @@ class Surrogate:
         estimator = Estimator(self.problem, tolerance, functions, seconds)
         corrections = corrections_at(estimator, self.network, thetas, progress)
         return replace(self, heads=corrections if self.heads is None else self.heads.joined(corrections))
+
+    def correct_box(
+        self,
+        thetas: int | None = None,
+        seconds: float | None = None,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> "Surrogate":
+        """A surrogate whose estimated error is added at every theta of the parameter box.
+
+        Errors are estimated at some tens or hundreds of thetas and interpolated between them. At thetas that it had not
+        seen, the interpolation is compared with an estimate; it is used only if these checks say that it is better.
+        `record["box_correction"]` of the result tells. A correction over the box that was there before is replaced.
+
+        Args:
+            thetas: Thetas at most: by default 48 for one parameter, twice as many for each further one, up to 400.
+            seconds: No further theta is started after this time.
+            progress: Called with the number of thetas done, and of all.
+        """
+        if self.heads is not None:
+            raise ProblemError("Correct the box before single thetas: this surrogate is adapted at some already.")
+        base = self.base_network
+        result = correct_box(Estimator(self.problem), base, thetas, seconds, progress)
+        record = {**self.record, "box_correction": result.summary(self.problem.outputs)}
+        errors = None if result.used or base is not self.network else self.errors
+        return replace(self, network=result.network, record=record, errors=errors)
 
     # Measurements ------------------------------------------------------------------------------------------------
 

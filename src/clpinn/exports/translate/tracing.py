@@ -31,11 +31,13 @@ LONGEST_SCAN = 1000
 
 
 def program_of(surrogate: "Surrogate") -> Program:
-    """The outputs of a surrogate at box coordinates and parameters, hard transform included, heads left out.
+    """The outputs of a surrogate at box coordinates and parameters, hard transform included.
+
+    Heads are left out, and a correction over the box, whose splines cannot be translated.
 
     Where parameters move the geometry, there are further outputs "physical x", ...: the physical coordinates.
     """
-    problem, network = surrogate.problem, surrogate.network
+    problem, network = surrogate.problem, surrogate.base_network
 
     def point(x: jax.Array, theta: jax.Array) -> dict[str, jax.Array]:
         outputs = values(problem, network, x, theta)

@@ -1,0 +1,137 @@
+"""A correction over the whole parameter box: the estimated errors at some thetas, interpolated between them.
+
+The correction of the raw outputs is a sum of products a(theta) φ(x). The modes φ are splines: the principal components
+of the corrections at the thetas. Each a is a sum of kernels, one at each theta, that interpolates.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from clpinn.calculus import jets
+from clpinn.calculus.jets import Jet
+from clpinn.formulation.problem import Problem
+from clpinn.networks.architecture import Architecture
+from clpinn.surrogate.corrections import StackedSplines, inside
+
+SMALLEST_BEND = 1e-4
+"""An axis that is bent less than this is straight."""
+
+SMOOTHING = 1e-6
+"""Added to squared distances, so that the kernel has derivatives where the distance is zero."""
+
+
+class Kernel(eqx.Module):
+    """How alike corrections at two thetas are: a Matérn kernel (9/2) of the distance in bent and scaled features.
+
+    The features of a theta are those that networks see, from -1 to 1. An axis that is bent counts distances near one of
+    its ends more: with a bend of 5 about as on a logarithmic scale, with -5 the same from the other end.
+
+    Attributes:
+        scales: The length of each bent feature at which corrections become unlike.
+        bends: How much each feature is bent.
+    """
+
+    scales: Any
+    bends: Any
+
+    def places(self, features: Any, xp: Any = np) -> Any:
+        """Features (..., features) as places between which distances are measured."""
+        bends = xp.where(xp.abs(self.bends) < SMALLEST_BEND, SMALLEST_BEND, self.bends)
+        return xp.log1p(xp.expm1(bends) * (features + 1) / 2) / bends / self.scales
+
+    @staticmethod
+    def between(places: Any, others: Any, xp: Any = np) -> Any:
+        """The kernel between places (..., features), which broadcast."""
+        r = 3 * (((places - others) ** 2).sum(-1) + SMOOTHING) ** 0.5
+        return (1 + r + 3 / 7 * r**2 + 2 / 21 * r**3 + 1 / 105 * r**4) * xp.exp(-r)
+
+
+class BoxCorrection(eqx.Module):
+    """A correction of the raw outputs at every theta.
+
+    Attributes:
+        kernel: The kernel.
+        places: The thetas with estimated errors, as places of the kernel (thetas, features).
+        weights: Weights of the kernels at the thetas (thetas, modes).
+        modes: The modes as splines of one space, with modes × outputs values.
+    """
+
+    kernel: Kernel
+    places: Any
+    weights: Any
+    modes: StackedSplines
+
+    @staticmethod
+    def blank(problem: Problem, shape: Mapping[str, Any]) -> "BoxCorrection":
+        """A correction with shapes in place of arrays; `shape` is what `shape` gives."""
+        thetas, modes, features = int(shape["thetas"]), int(shape["modes"]), problem.parameters.feature_count
+
+        def blank(*sizes: int) -> Any:
+            return jax.ShapeDtypeStruct(sizes, float)
+
+        splines = StackedSplines.shapes(problem, 1, modes * len(problem.outputs), shape["room"], int(shape["degree"]))
+        return BoxCorrection(
+            Kernel(blank(features), blank(features)), blank(thetas, features), blank(thetas, modes), splines
+        )
+
+    def shape(self) -> dict[str, Any]:
+        """What `blank` needs besides the arrays, in plain values."""
+        thetas, modes = self.weights.shape
+        return {"thetas": thetas, "modes": modes, "room": self.modes.room, "degree": self.modes.degree}
+
+    def check(self) -> None:
+        """Raise a ValueError unless the arrays can be used: those of a file may hold anything."""
+        self.modes.check()
+        arrays = self.kernel.scales, self.kernel.bends, self.places, self.weights
+        if any(array.dtype.kind != "f" or not np.isfinite(array).all() for array in arrays):
+            raise ValueError("a correction over the box that is not finite")
+        if not np.all(self.kernel.scales > 0):
+            raise ValueError("a correction over the box without a length")
+
+    def amounts(self, features: Float[Array, " features"]) -> Float[Array, " modes"]:
+        """How much of each mode a theta gets."""
+        place = self.kernel.places(inside(features), jnp)
+        return Kernel.between(place, self.places, jnp) @ self.weights
+
+    def values(self, features: Any) -> Float[Array, "modes outputs"]:
+        """The modes at a point."""
+        return self.modes.value(jnp.zeros((), jnp.int32), list(features)).reshape(self.weights.shape[1], -1)
+
+
+class BoxCorrected(eqx.Module):
+    """A network with a correction at every theta."""
+
+    base: Any
+    correction: BoxCorrection
+
+    @property
+    def architecture(self) -> Architecture:
+        """The architecture of the base."""
+        return self.base.architecture
+
+    def shared(self, coordinates: Any, parameters: Any) -> Any:
+        """The last hidden features of the base, which a residual head starts from."""
+        return self.base.shared(coordinates, parameters)
+
+    def __call__(self, coordinates: Any, parameters: Any) -> Any:
+        raw, correction = self.base(coordinates, parameters), self.correction
+        if not isinstance(coordinates, Jet):
+            return raw + correction.amounts(parameters) @ correction.values(coordinates)
+        amounts = _composed(lambda features: correction.amounts(jnp.stack(features)), parameters)
+        return raw + amounts @ _composed(correction.values, coordinates)
+
+
+def _composed(function: Any, features: Jet) -> Jet:
+    """The jet of a function of features that gives an array."""
+    named = {str(i): features[i] for i in range(len(features.value))}
+
+    def added(**values: Array) -> dict[str, Array]:
+        return {"array": function([values[name] for name in named])}
+
+    return jets.compose(added, named, features.keep)["array"]

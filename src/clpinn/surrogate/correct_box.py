@@ -1,0 +1,429 @@
+"""Correcting a network over the whole parameter box.
+
+Errors are estimated at thetas one by one, and interpolated. Each theta is where the interpolation knows least, but
+every fourth one is drawn evenly over the box. These are checks: what is interpolated there is compared with what the
+estimate then says, before it becomes a part of the interpolation. The checks decide whether the correction is used.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.optimize import minimize
+
+from clpinn.errors import ProblemError
+from clpinn.estimation.estimate import Estimator
+from clpinn.estimation.meshes import common_breaks
+from clpinn.estimation.results import Correction, Estimate
+from clpinn.estimation.splines import Splines, SplineSpace
+from clpinn.formulation.domain import Box, Grid, Points
+from clpinn.formulation.problem import Problem
+from clpinn.formulation.thetas import features
+from clpinn.keys import make_key
+from clpinn.networks.architecture import cast, precision
+from clpinn.surrogate.box_correction import BoxCorrected, BoxCorrection, Kernel
+from clpinn.surrogate.corrections import StackedSplines, periodic_axes
+
+THETAS, MOST_THETAS = 48, 400
+"""Thetas with one parameter; each further parameter doubles their number, up to a limit."""
+CHECK_EVERY = 4
+"""One theta of so many is drawn evenly and serves as a check."""
+FEWEST_CHECKS = 3
+"""With fewer checks a correction is not used."""
+ENOUGH = 0.01
+"""If the last checks have less than this fraction of their error left, no further theta is needed."""
+MARGIN = 0.7
+"""A correction is used if the mean error at the checks falls below this fraction, and the largest does not grow."""
+CANDIDATES = 2000
+"""Thetas among which the next one is searched."""
+NUGGET = 1e-8
+"""Added to the diagonal of the kernel matrix."""
+SCALES, BENDS = (0.05, 2.0), (-6.0, 6.0)
+"""Ranges of the kernel's lengths, for axes of length one, and of its bends."""
+PENALTY = 0.02
+"""Of the squares of bends, against the logarithm of the error."""
+FIT_GROWTH = 1.4
+"""The kernel is fitted anew when the number of thetas has grown by this factor."""
+FIT_THETAS = 150
+"""Thetas that a fit looks at, at most: those that were estimated last."""
+FIT_DRAWS, FIT_STARTS = 40, 3
+"""Kernels that are tried at random, and how many of the best are improved."""
+FIELD_POINTS = 3000
+"""Points on which corrections are compared, at most."""
+NEGLECTED = 2e-4
+"""Modes that are smaller than this fraction of all are left out."""
+NUMBERS = 1_000_000
+"""Numbers in all modes, at most."""
+COARSENING, REPRESENTED = 0.85, 1e-3
+"""The common splines are made coarser by this factor as long as the corrections change by less than this fraction."""
+SAMPLING = 3
+"""Points for each interval of the common splines, at which the corrections are fitted."""
+
+
+@dataclass(frozen=True)
+class BoxResult:
+    """A network that may be corrected over the box, and the evidence.
+
+    Attributes:
+        network: The corrected network, or the base if the correction is not used.
+        used: Whether the correction is used.
+        reason: Why, or why not.
+        thetas: Number of thetas with estimated errors.
+        resolved: The fraction of them whose estimate is resolved.
+        checks: The thetas that were predicted before they were estimated, the last half of them.
+        before: Estimated relative L2 errors of the base at the checks (checks, outputs).
+        after: The same of the corrected network, as it was at that moment.
+    """
+
+    network: Any
+    used: bool
+    reason: str
+    thetas: int
+    resolved: float
+    checks: Points
+    before: Float[np.ndarray, "checks outputs"]
+    after: Float[np.ndarray, "checks outputs"]
+
+    def summary(self, outputs: Sequence[str]) -> dict[str, Any]:
+        """All figures in plain values."""
+        figures = {}
+        for k, name in enumerate(outputs) if len(self.checks) else ():
+            figures[name] = {
+                when: {"macro": float(errors[:, k].mean()), "worst": float(errors[:, k].max())}
+                for when, errors in (("before", self.before), ("after", self.after))
+            }
+        facts = {"used": self.used, "reason": self.reason, "thetas": self.thetas, "resolved": self.resolved}
+        return facts | {"checks": self.checks.tolist(), "outputs": figures}
+
+
+def correct_box(
+    estimator: Estimator,
+    network: Any,
+    thetas: int | None = None,
+    seconds: float | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> BoxResult:
+    """A network with corrections over the box, from estimates at some thetas, or fewer if `seconds` have passed."""
+    problem, start = estimator.problem, time.monotonic()
+    if len(problem.parameters) == 0:
+        raise ProblemError("A problem without parameters has one theta only. Correct it there: surrogate.correct().")
+    usual = min(THETAS * 2 ** (len(problem.parameters) - 1), MOST_THETAS)
+    count = usual if thetas is None else thetas
+    if count < 1 or (seconds is not None and not seconds > 0):
+        raise ProblemError(f"A correction needs at least one theta and a time above zero, got {count} and {seconds}.")
+    search = _Search(problem)
+    while len(search.estimates) < count and not search.converged():
+        theta = search.next_theta()
+        search.add(theta, estimator.at(network, theta))
+        progress(len(search.estimates), count)
+        if seconds is not None and time.monotonic() - start > seconds:
+            break
+    progress(count, count)
+    return search.result(network)
+
+
+class _Search:
+    """The thetas so far, their corrections, and the kernel that interpolates them."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        box = problem.parameters
+        self.grid = _sample_grid(problem)
+        corners = np.stack(np.meshgrid(*[[0.0, 1.0]] * len(box), indexing="ij"), axis=-1).reshape(-1, len(box))
+        inner = np.random.default_rng(0).random((CANDIDATES, len(box)))
+        self.candidates = _from_unit(box, np.concatenate([corners, inner]))
+        self.candidate_features = features(self.candidates, box)
+        self.even = iter(box.sample(10 * MOST_THETAS, make_key(0)))
+        first = 3 * len(box) + 3
+        self.waiting = [*self.candidates[: min(len(corners), first // 2)]]
+        self.waiting += [next(self.even) for _ in range(first - len(self.waiting))]
+        self.kernel = Kernel(np.full(box.feature_count, 0.4), np.zeros(box.feature_count))
+        self.next_fit = float(first)
+        self.thetas: list[np.ndarray] = []
+        self.estimates: list[Estimate] = []
+        self.fields: list[np.ndarray] = []
+        """Corrections of the raw outputs on the grid (outputs, points); zero where the estimate is not resolved."""
+        self.sizes: list[np.ndarray] = []
+        """Relative error of each output for a correction of norm one."""
+        self.products = np.zeros((len(problem.outputs), 0, 0))
+        """Inner products of the corrections at each pair of thetas, by output."""
+        self.checks: list[_Check] = []
+        self.check_due = False
+
+    # Thetas ------------------------------------------------------------------------------------------------------
+
+    def next_theta(self) -> np.ndarray:
+        """The next theta to estimate the error at."""
+        if self.waiting:
+            return self.waiting.pop(0)
+        self.check_due = len(self.thetas) % CHECK_EVERY == 0
+        if self.check_due:
+            return next(self.even)
+        return self.candidates[int(np.argmax(self._interpolation().spread(self.candidate_features)))]
+
+    def add(self, theta: np.ndarray, estimate: Estimate) -> None:
+        """Take an estimate in. At a check the interpolation is compared with it first."""
+        usable = estimate.resolved and estimate.correction is not None
+        field = np.zeros((len(self.problem.outputs), len(self.grid)))
+        if usable and estimate.correction is not None:
+            field = estimate.correction.on_grid(self.problem, self.grid).T
+        relative, norms = np.array(list(estimate.relative_l2.values())), np.linalg.norm(field, axis=1)
+        size = np.where(np.isfinite(relative) & (norms > 0), relative / np.where(norms > 0, norms, 1.0), 0.0)
+        if self.check_due and usable:
+            left = np.linalg.norm(field - self._interpolation().at(theta), axis=1)
+            self.checks.append(_Check(theta, norms * size, left * size))
+        self.check_due = False
+        self.thetas.append(theta)
+        self.estimates.append(estimate)
+        self.fields.append(field)
+        self.sizes.append(size)
+        newest = np.einsum("iop,op->oi", np.array(self.fields), field)
+        self.products = np.pad(self.products, ((0, 0), (0, 1), (0, 1)))
+        self.products[:, :, -1] = self.products[:, -1, :] = newest
+        if len(self.thetas) >= self.next_fit:
+            self.kernel = fitted_kernel(self.kernel, self._seen, self.products, self._sizes)
+            self.next_fit = len(self.thetas) * FIT_GROWTH
+
+    def converged(self) -> bool:
+        """Whether the last checks have hardly any error left."""
+        last = self.checks[-FEWEST_CHECKS - 1 :]
+        return len(last) > FEWEST_CHECKS and all(np.all(each.after <= ENOUGH * each.before) for each in last)
+
+    @property
+    def _seen(self) -> Float[np.ndarray, "thetas features"]:
+        return features(np.array(self.thetas), self.problem.parameters)
+
+    @property
+    def _sizes(self) -> Float[np.ndarray, "thetas outputs"]:
+        return np.array(self.sizes)
+
+    def _interpolation(self) -> "_Interpolation":
+        return _Interpolation(self.problem, self.kernel, self._seen, np.array(self.fields))
+
+    # The result --------------------------------------------------------------------------------------------------
+
+    def result(self, network: Any) -> BoxResult:
+        """The corrected network, if the checks say that it is better."""
+        checks = self.checks[-max(FEWEST_CHECKS, math.ceil(len(self.checks) / 2)) :]
+        before, after = (
+            np.array([getattr(check, when) for check in checks]).reshape(-1, len(self.problem.outputs))
+            for when in ("before", "after")
+        )
+        resolved = float(np.mean([estimate.resolved for estimate in self.estimates]))
+        used, reason = False, f"There are {len(checks)} checks only. Give more thetas, or more time."
+        if len(checks) >= FEWEST_CHECKS:
+            worst = before.max(axis=1), after.max(axis=1)
+            used = bool(worst[1].mean() < MARGIN * worst[0].mean() and worst[1].max() <= worst[0].max())
+            figures = f"mean {worst[0].mean():.1e} to {worst[1].mean():.1e}"
+            figures += f", largest {worst[0].max():.1e} to {worst[1].max():.1e}"
+            where = f"At {len(checks)} thetas that it had not seen, it changes the estimated error: {figures}."
+            reason = where if used else f"{where} That is no clear gain. Give more thetas, or train for longer."
+        if used:
+            network = BoxCorrected(network, _stored(self._correction(), precision(network)))
+        thetas = np.array([check.theta for check in checks]).reshape(-1, len(self.problem.parameters))
+        return BoxResult(network, used, reason, len(self.thetas), resolved, thetas, before, after)
+
+    def _correction(self) -> BoxCorrection:
+        kernel = fitted_kernel(self.kernel, self._seen, self.products, self._sizes)
+        corrections = [each.correction if each.resolved else None for each in self.estimates]
+        space, coefficients = _in_common([each for each in corrections if each is not None])
+        rows = np.zeros((len(corrections), space.size))
+        rows[[each is not None for each in corrections]] = coefficients.reshape(len(coefficients), -1)
+        # Principal components of the corrections. Outputs and thetas count by their relative error.
+        unit = np.median(self._sizes[self._sizes.any(axis=1)], axis=0)
+        scale = np.repeat(np.where(unit > 0, unit, 1.0), math.prod(space.counts))
+        rows = rows * scale
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        errors = np.linalg.norm(self._sizes * np.linalg.norm(self.fields, axis=2), axis=1, keepdims=True)
+        _, values, components = np.linalg.svd(rows * errors / np.where(norms > 0, norms, 1.0), full_matrices=False)
+        tails = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
+        most = max(1, NUMBERS // rows.shape[1])
+        components = components[: max(1, min(most, int(np.sum(tails > NEGLECTED * tails[0]))))]
+        modes = components / scale
+        places = kernel.places(self._seen)
+        matrix = Kernel.between(places[:, None], places) + NUGGET * np.eye(len(places))
+        weights = cho_solve(cho_factor(matrix), rows @ components.T)
+        room = [axis.spans for axis in space.axes]
+        outputs = len(modes) * space.outputs
+        splines = StackedSplines.blank(1, outputs, room, space.axes[0].degree, periodic_axes(self.problem))
+        splines.fill(0, space, modes.reshape(outputs, *space.counts))
+        return BoxCorrection(kernel, places, weights, splines)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A theta that was predicted before its error was estimated: relative errors by output, base and corrected."""
+
+    theta: np.ndarray
+    before: Float[np.ndarray, " outputs"]
+    after: Float[np.ndarray, " outputs"]
+
+
+# Interpolation -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Interpolation:
+    """Corrections at thetas, interpolated by a kernel."""
+
+    problem: Problem
+    kernel: Kernel
+    seen: Float[np.ndarray, "thetas features"]
+    fields: Float[np.ndarray, "thetas outputs points"]
+    places: np.ndarray = field(init=False)
+    factor: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = self.kernel.places(self.seen)
+        matrix = Kernel.between(self.places[:, None], self.places) + NUGGET * np.eye(len(self.places))
+        self.factor = cho_factor(matrix, lower=True)
+
+    def at(self, theta: np.ndarray) -> Float[np.ndarray, "outputs points"]:
+        """The correction at another theta."""
+        kernels = Kernel.between(self.kernel.places(features(theta[None], self.problem.parameters)), self.places)
+        return np.tensordot(cho_solve(self.factor, kernels), self.fields, 1)
+
+    def spread(self, others: Float[np.ndarray, "others features"]) -> Float[np.ndarray, " others"]:
+        """The deviation of a Gaussian process with this kernel at other thetas: how little is known there."""
+        kernels = Kernel.between(self.kernel.places(others)[None], self.places[:, None])
+        whitened = solve_triangular(self.factor[0], kernels, lower=True)
+        return np.sqrt(np.maximum(1 - (whitened**2).sum(axis=0), NUGGET))
+
+
+def fitted_kernel(
+    kernel: Kernel, seen: np.ndarray, products: Float[np.ndarray, "outputs thetas thetas"], sizes: np.ndarray
+) -> Kernel:
+    """The kernel with which each correction is best predicted by the others.
+
+    `products` are the inner products of the corrections, by output; `sizes` make their errors relative.
+    """
+    last = slice(-FIT_THETAS, None)
+    seen, products, sizes = seen[last], products[:, last, last], sizes[last]
+    count = seen.shape[1]
+    if not np.any(sizes):
+        return kernel
+
+    def loss(numbers: np.ndarray) -> float:
+        places = Kernel(np.exp(numbers[:count]), numbers[count:]).places(seen)
+        matrix = Kernel.between(places[:, None], places) + NUGGET * np.eye(len(places))
+        try:
+            inverse = cho_solve(cho_factor(matrix), np.eye(len(matrix)))
+        except LinAlgError:
+            return 100.0
+        left = np.sqrt(np.maximum((_left_out(inverse, products) * sizes**2).sum(axis=1), 0))
+        return math.log(max(left.mean(), 1e-300)) + PENALTY * float(np.sum(numbers[count:] ** 2))
+
+    ends = np.array([np.log(SCALES)] * count + [BENDS] * count)
+    drawn = ends[:, 0] + np.random.default_rng(0).random((FIT_DRAWS, 2 * count)) * (ends[:, 1] - ends[:, 0])
+    straight = [np.concatenate([np.full(count, math.log(scale)), np.zeros(count)]) for scale in (0.1, 0.3, 1.0)]
+    starts = sorted([np.concatenate([np.log(kernel.scales), kernel.bends]), *straight, *drawn], key=loss)[:FIT_STARTS]
+    bounds = [tuple(pair) for pair in ends]
+    fits = [minimize(loss, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 20}) for start in starts]
+    best = min(fits, key=lambda fit: fit.fun).x
+    return Kernel(np.exp(best[:count]), best[count:])
+
+
+def _left_out(inverse: np.ndarray, products: np.ndarray) -> Float[np.ndarray, "thetas outputs"]:
+    """The squared norm of what is left of each correction if the others predict it (leave one out)."""
+    return np.stack([np.einsum("ij,ij->i", inverse @ part, inverse) for part in products], 1) / (
+        np.diag(inverse)[:, None] ** 2
+    )
+
+
+# Modes -------------------------------------------------------------------------------------------------------
+
+
+def _in_common(corrections: Sequence[Correction]) -> tuple[SplineSpace, Float[np.ndarray, "corrections ..."]]:
+    """The coarsest common spline space that represents all corrections, and their coefficients in it."""
+    by_axis = list(zip(*(correction.space.axes for correction in corrections)))
+    meshes = [[splines.breaks for splines in axis] for axis in by_axis]
+    jumps = [_common_jumps(axis) for axis in by_axis]
+    finest = np.array([len(common_breaks(axis, math.inf, places)) for axis, (places, _) in zip(meshes, jumps)], float)
+    accepted = None
+    while True:
+        axes = []
+        for splines, breaks, most, (places, times) in zip(by_axis, meshes, finest, jumps):
+            common = common_breaks(breaks, max(splines[0].degree + 1, most), places)
+            multiplicities = np.where(np.isin(common[1:-1], places), times, 1) if len(places) else None
+            axes.append(Splines(common, splines[0].degree, splines[0].periodic, multiplicities))
+        space = SplineSpace(tuple(axes), corrections[0].space.outputs)
+        if accepted is not None and space.counts == accepted[0].counts:
+            return accepted
+        if space.size * 8 <= NUMBERS:  # otherwise too many for eight modes
+            coefficients, changed = _projected(space, corrections)
+            if accepted is not None and changed > REPRESENTED:
+                return accepted
+            accepted = space, coefficients
+            if changed > REPRESENTED:
+                return accepted
+        finest = finest * COARSENING
+
+
+def _common_jumps(splines: Sequence[Splines]) -> tuple[np.ndarray, int]:
+    """The breaks at which derivatives may jump at every theta, and how often each is a knot."""
+    several = [
+        np.zeros(0) if each.multiplicities is None else each.breaks[1:-1][each.multiplicities > 1] for each in splines
+    ]
+    first = several[0]
+    same = all(len(places) == len(first) and np.allclose(places, first) for places in several)
+    if not same or not len(first):
+        return np.zeros(0), 1
+    assert splines[0].multiplicities is not None
+    return first, int(splines[0].multiplicities.max())
+
+
+def _projected(space: SplineSpace, corrections: Sequence[Correction]) -> tuple[np.ndarray, float]:
+    """The coefficients of corrections in another spline space, by least squares; and how much they change, relatively.
+
+    Each axis has a few points per interval.
+    """
+    points = [_inner_points(axis.breaks) for axis in space.axes]
+    solvers = [np.linalg.pinv(axis.basis(places)) for axis, places in zip(space.axes, points)]
+    rows, changes = [], []
+    for correction in corrections:
+        values = correction.space.on_grid(correction.coefficients, points)
+        coefficients = values
+        for k, solver in enumerate(solvers):
+            coefficients = np.moveaxis(np.tensordot(solver, coefficients, (1, k + 1)), 0, k + 1)
+        rows.append(coefficients)
+        changes.append(np.linalg.norm(space.on_grid(coefficients, points) - values) / (np.linalg.norm(values) or 1.0))
+    return np.array(rows), float(np.median(changes))
+
+
+def _inner_points(breaks: np.ndarray) -> np.ndarray:
+    """Points in all intervals, and both ends."""
+    inner = breaks[:-1, None] + np.diff(breaks)[:, None] * (np.arange(SAMPLING) + 0.5) / SAMPLING
+    return np.concatenate([breaks[:1], inner.ravel(), breaks[-1:]])
+
+
+# Thetas and points -------------------------------------------------------------------------------------------
+
+
+def _from_unit(box: Box, unit: Points) -> Points:
+    return np.stack([axis.from_unit(column) for axis, column in zip(box.axes, unit.T, strict=True)], axis=1)
+
+
+def _sample_grid(problem: Problem) -> Grid:
+    """Some points of the evaluation grid, with both ends of each axis."""
+    counts = list(problem.evaluation.shape)
+    while math.prod(counts) > FIELD_POINTS and max(counts) > 2:
+        counts[int(np.argmax(counts))] -= 1
+    chosen = {
+        name: values[np.linspace(0, len(values) - 1, count).round().astype(int)]
+        for (name, values), count in zip(problem.evaluation.values.items(), counts)
+    }
+    return Grid(**chosen)
+
+
+def _stored(correction: BoxCorrection, dtype: Any) -> BoxCorrection:
+    """The correction as NumPy arrays in a network's precision; its modes in single precision, which is enough."""
+    with jax.enable_x64(True):
+        arrays = jax.tree.map(np.asarray, cast(correction, dtype))
+    return eqx.tree_at(lambda tree: tree.modes.coefficients, arrays, arrays.modes.coefficients.astype(np.float32))
