@@ -3,11 +3,11 @@
     python benchmarks/box.py [PROBLEM ...] [--seconds 60] [--seeds 0 1 2] [--kept] [--out docs/box.md]
 
 "Trained" is `clpinn train PROBLEM --seed SEED --seconds S`. "Corrected" is the same with S/2, and then what `clpinn
-adapt RUN --box --seconds S/2` does. Both run one after the other on the same core or cores. No reference decides anything: the true
-errors come afterwards, at 40 thetas that are drawn over the parameter box and lie on no grid. They are relative L2
-errors of the output with the largest error: macro is the mean over thetas, worst the largest. Seconds of "adapt" are
-those of the correction, compilation included; compilation of the training is in neither. A
-cell is kept in benchmarks/results/box with its commit, and is not measured again. "Gain" is trained / corrected.
+adapt RUN --box --seconds S/2` does. Both run one after the other on the same core or cores. No reference decides
+anything: the true errors come afterwards, at 40 thetas that are drawn over the parameter box and lie on no grid. They
+are relative L2 errors of the output with the largest error: macro is the mean over thetas, worst the largest. Seconds
+of "adapt" are those of the correction, compilation included; compilation of the training is in neither. A cell is kept
+in benchmarks/results/box with its commit, and is not measured again. "Gain" is trained / corrected.
 """
 
 import argparse

@@ -74,6 +74,8 @@ FLOW: dict[str, list[str]] = {
         "adaptations",
         "adapt",
         "corrections",
+        "box_kernel",
+        "box_modes",
         "box_correction",
         "correct_box",
         "answers",

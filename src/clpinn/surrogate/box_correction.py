@@ -17,39 +17,8 @@ from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
 from clpinn.formulation.problem import Problem
 from clpinn.networks.architecture import Architecture
+from clpinn.surrogate.box_kernel import Kernel
 from clpinn.surrogate.corrections import StackedSplines, inside
-
-SMALLEST_BEND = 1e-4
-"""An axis that is bent less than this is straight."""
-
-SMOOTHING = 1e-6
-"""Added to squared distances, so that the kernel has derivatives where the distance is zero."""
-
-
-class Kernel(eqx.Module):
-    """How alike corrections at two thetas are: a Matérn kernel (9/2) of the distance in bent and scaled features.
-
-    The features of a theta are those that networks see, from -1 to 1. An axis that is bent counts distances near one of
-    its ends more: with a bend of 5 about as on a logarithmic scale, with -5 the same from the other end.
-
-    Attributes:
-        scales: The length of each bent feature at which corrections become unlike.
-        bends: How much each feature is bent.
-    """
-
-    scales: Any
-    bends: Any
-
-    def places(self, features: Any, xp: Any = np) -> Any:
-        """Features (..., features) as places between which distances are measured."""
-        bends = xp.where(xp.abs(self.bends) < SMALLEST_BEND, SMALLEST_BEND, self.bends)
-        return xp.log1p(xp.expm1(bends) * (features + 1) / 2) / bends / self.scales
-
-    @staticmethod
-    def between(places: Any, others: Any, xp: Any = np) -> Any:
-        """The kernel between places (..., features), which broadcast."""
-        r = 3 * (((places - others) ** 2).sum(-1) + SMOOTHING) ** 0.5
-        return (1 + r + 3 / 7 * r**2 + 2 / 21 * r**3 + 1 / 105 * r**4) * xp.exp(-r)
 
 
 class BoxCorrection(eqx.Module):
@@ -125,6 +94,11 @@ class BoxCorrected(eqx.Module):
             return raw + correction.amounts(parameters) @ correction.values(coordinates)
         amounts = _composed(lambda features: correction.amounts(jnp.stack(features)), parameters)
         return raw + amounts @ _composed(correction.values, coordinates)
+
+
+def without_box_correction(network: Any) -> Any:
+    """The network as it was trained."""
+    return network.base if isinstance(network, BoxCorrected) else network
 
 
 def _composed(function: Any, features: Jet) -> Jet:

@@ -8,27 +8,25 @@ estimate then says, before it becomes a part of the interpolation. The checks de
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
-from scipy.optimize import minimize
 
 from clpinn.errors import ProblemError
 from clpinn.estimation.estimate import Estimator
-from clpinn.estimation.meshes import common_breaks
-from clpinn.estimation.results import Correction, Estimate
-from clpinn.estimation.splines import Splines, SplineSpace
+from clpinn.estimation.results import Estimate
 from clpinn.formulation.domain import Box, Grid, Points
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import features
 from clpinn.keys import make_key
 from clpinn.networks.architecture import cast, precision
-from clpinn.surrogate.box_correction import BoxCorrected, BoxCorrection, Kernel
+from clpinn.surrogate.box_correction import BoxCorrected, BoxCorrection
+from clpinn.surrogate.box_kernel import Interpolation, Kernel, fitted_kernel
+from clpinn.surrogate.box_modes import NUMBERS, in_common
 from clpinn.surrogate.corrections import StackedSplines, periodic_axes
 
 THETAS, MOST_THETAS = 48, 400
@@ -43,28 +41,12 @@ MARGIN = 0.7
 """A correction is used if the mean error at the checks falls below this fraction, and the largest does not grow."""
 CANDIDATES = 2000
 """Thetas among which the next one is searched."""
-NUGGET = 1e-8
-"""Added to the diagonal of the kernel matrix."""
-SCALES, BENDS = (0.05, 2.0), (-6.0, 6.0)
-"""Ranges of the kernel's lengths, for axes of length one, and of its bends."""
-PENALTY = 0.02
-"""Of the squares of bends, against the logarithm of the error."""
 FIT_GROWTH = 1.4
 """The kernel is fitted anew when the number of thetas has grown by this factor."""
-FIT_THETAS = 150
-"""Thetas that a fit looks at, at most: those that were estimated last."""
-FIT_DRAWS, FIT_STARTS = 40, 3
-"""Kernels that are tried at random, and how many of the best are improved."""
 FIELD_POINTS = 3000
 """Points on which corrections are compared, at most."""
 NEGLECTED = 2e-4
 """Modes that are smaller than this fraction of all are left out."""
-NUMBERS = 1_000_000
-"""Numbers in all modes, at most."""
-COARSENING, REPRESENTED = 0.85, 1e-3
-"""The common splines are made coarser by this factor as long as the corrections change by less than this fraction."""
-SAMPLING = 3
-"""Points for each interval of the common splines, at which the corrections are fitted."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +186,8 @@ class _Search:
     def _sizes(self) -> Float[np.ndarray, "thetas outputs"]:
         return np.array(self.sizes)
 
-    def _interpolation(self) -> "_Interpolation":
-        return _Interpolation(self.problem, self.kernel, self._seen, np.array(self.fields))
+    def _interpolation(self) -> Interpolation:
+        return Interpolation(self.problem, self.kernel, self._seen, np.array(self.fields))
 
     # The result --------------------------------------------------------------------------------------------------
 
@@ -233,7 +215,7 @@ class _Search:
     def _correction(self) -> BoxCorrection:
         kernel = fitted_kernel(self.kernel, self._seen, self.products, self._sizes)
         corrections = [each.correction if each.resolved else None for each in self.estimates]
-        space, coefficients = _in_common([each for each in corrections if each is not None])
+        space, coefficients = in_common([each for each in corrections if each is not None])
         rows = np.zeros((len(corrections), space.size))
         rows[[each is not None for each in corrections]] = coefficients.reshape(len(coefficients), -1)
         # Principal components of the corrections. Outputs and thetas count by their relative error.
@@ -247,14 +229,12 @@ class _Search:
         most = max(1, NUMBERS // rows.shape[1])
         components = components[: max(1, min(most, int(np.sum(tails > NEGLECTED * tails[0]))))]
         modes = components / scale
-        places = kernel.places(self._seen)
-        matrix = Kernel.between(places[:, None], places) + NUGGET * np.eye(len(places))
-        weights = cho_solve(cho_factor(matrix), rows @ components.T)
+        interpolation = Interpolation(self.problem, kernel, self._seen, rows @ components.T)
         room = [axis.spans for axis in space.axes]
         outputs = len(modes) * space.outputs
         splines = StackedSplines.blank(1, outputs, room, space.axes[0].degree, periodic_axes(self.problem))
         splines.fill(0, space, modes.reshape(outputs, *space.counts))
-        return BoxCorrection(kernel, places, weights, splines)
+        return BoxCorrection(kernel, interpolation.places, interpolation.weights, splines)
 
 
 @dataclass(frozen=True)
@@ -264,143 +244,6 @@ class _Check:
     theta: np.ndarray
     before: Float[np.ndarray, " outputs"]
     after: Float[np.ndarray, " outputs"]
-
-
-# Interpolation -----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Interpolation:
-    """Corrections at thetas, interpolated by a kernel."""
-
-    problem: Problem
-    kernel: Kernel
-    seen: Float[np.ndarray, "thetas features"]
-    fields: Float[np.ndarray, "thetas outputs points"]
-    places: np.ndarray = field(init=False)
-    factor: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.places = self.kernel.places(self.seen)
-        matrix = Kernel.between(self.places[:, None], self.places) + NUGGET * np.eye(len(self.places))
-        self.factor = cho_factor(matrix, lower=True)
-
-    def at(self, theta: np.ndarray) -> Float[np.ndarray, "outputs points"]:
-        """The correction at another theta."""
-        kernels = Kernel.between(self.kernel.places(features(theta[None], self.problem.parameters)), self.places)
-        return np.tensordot(cho_solve(self.factor, kernels), self.fields, 1)
-
-    def spread(self, others: Float[np.ndarray, "others features"]) -> Float[np.ndarray, " others"]:
-        """The deviation of a Gaussian process with this kernel at other thetas: how little is known there."""
-        kernels = Kernel.between(self.kernel.places(others)[None], self.places[:, None])
-        whitened = solve_triangular(self.factor[0], kernels, lower=True)
-        return np.sqrt(np.maximum(1 - (whitened**2).sum(axis=0), NUGGET))
-
-
-def fitted_kernel(
-    kernel: Kernel, seen: np.ndarray, products: Float[np.ndarray, "outputs thetas thetas"], sizes: np.ndarray
-) -> Kernel:
-    """The kernel with which each correction is best predicted by the others.
-
-    `products` are the inner products of the corrections, by output; `sizes` make their errors relative.
-    """
-    last = slice(-FIT_THETAS, None)
-    seen, products, sizes = seen[last], products[:, last, last], sizes[last]
-    count = seen.shape[1]
-    if not np.any(sizes):
-        return kernel
-
-    def loss(numbers: np.ndarray) -> float:
-        places = Kernel(np.exp(numbers[:count]), numbers[count:]).places(seen)
-        matrix = Kernel.between(places[:, None], places) + NUGGET * np.eye(len(places))
-        try:
-            inverse = cho_solve(cho_factor(matrix), np.eye(len(matrix)))
-        except LinAlgError:
-            return 100.0
-        left = np.sqrt(np.maximum((_left_out(inverse, products) * sizes**2).sum(axis=1), 0))
-        return math.log(max(left.mean(), 1e-300)) + PENALTY * float(np.sum(numbers[count:] ** 2))
-
-    ends = np.array([np.log(SCALES)] * count + [BENDS] * count)
-    drawn = ends[:, 0] + np.random.default_rng(0).random((FIT_DRAWS, 2 * count)) * (ends[:, 1] - ends[:, 0])
-    straight = [np.concatenate([np.full(count, math.log(scale)), np.zeros(count)]) for scale in (0.1, 0.3, 1.0)]
-    starts = sorted([np.concatenate([np.log(kernel.scales), kernel.bends]), *straight, *drawn], key=loss)[:FIT_STARTS]
-    bounds = [tuple(pair) for pair in ends]
-    fits = [minimize(loss, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 20}) for start in starts]
-    best = min(fits, key=lambda fit: fit.fun).x
-    return Kernel(np.exp(best[:count]), best[count:])
-
-
-def _left_out(inverse: np.ndarray, products: np.ndarray) -> Float[np.ndarray, "thetas outputs"]:
-    """The squared norm of what is left of each correction if the others predict it (leave one out)."""
-    return np.stack([np.einsum("ij,ij->i", inverse @ part, inverse) for part in products], 1) / (
-        np.diag(inverse)[:, None] ** 2
-    )
-
-
-# Modes -------------------------------------------------------------------------------------------------------
-
-
-def _in_common(corrections: Sequence[Correction]) -> tuple[SplineSpace, Float[np.ndarray, "corrections ..."]]:
-    """The coarsest common spline space that represents all corrections, and their coefficients in it."""
-    by_axis = list(zip(*(correction.space.axes for correction in corrections)))
-    meshes = [[splines.breaks for splines in axis] for axis in by_axis]
-    jumps = [_common_jumps(axis) for axis in by_axis]
-    finest = np.array([len(common_breaks(axis, math.inf, places)) for axis, (places, _) in zip(meshes, jumps)], float)
-    accepted = None
-    while True:
-        axes = []
-        for splines, breaks, most, (places, times) in zip(by_axis, meshes, finest, jumps):
-            common = common_breaks(breaks, max(splines[0].degree + 1, most), places)
-            multiplicities = np.where(np.isin(common[1:-1], places), times, 1) if len(places) else None
-            axes.append(Splines(common, splines[0].degree, splines[0].periodic, multiplicities))
-        space = SplineSpace(tuple(axes), corrections[0].space.outputs)
-        if accepted is not None and space.counts == accepted[0].counts:
-            return accepted
-        if space.size * 8 <= NUMBERS:  # otherwise too many for eight modes
-            coefficients, changed = _projected(space, corrections)
-            if accepted is not None and changed > REPRESENTED:
-                return accepted
-            accepted = space, coefficients
-            if changed > REPRESENTED:
-                return accepted
-        finest = finest * COARSENING
-
-
-def _common_jumps(splines: Sequence[Splines]) -> tuple[np.ndarray, int]:
-    """The breaks at which derivatives may jump at every theta, and how often each is a knot."""
-    several = [
-        np.zeros(0) if each.multiplicities is None else each.breaks[1:-1][each.multiplicities > 1] for each in splines
-    ]
-    first = several[0]
-    same = all(len(places) == len(first) and np.allclose(places, first) for places in several)
-    if not same or not len(first):
-        return np.zeros(0), 1
-    assert splines[0].multiplicities is not None
-    return first, int(splines[0].multiplicities.max())
-
-
-def _projected(space: SplineSpace, corrections: Sequence[Correction]) -> tuple[np.ndarray, float]:
-    """The coefficients of corrections in another spline space, by least squares; and how much they change, relatively.
-
-    Each axis has a few points per interval.
-    """
-    points = [_inner_points(axis.breaks) for axis in space.axes]
-    solvers = [np.linalg.pinv(axis.basis(places)) for axis, places in zip(space.axes, points)]
-    rows, changes = [], []
-    for correction in corrections:
-        values = correction.space.on_grid(correction.coefficients, points)
-        coefficients = values
-        for k, solver in enumerate(solvers):
-            coefficients = np.moveaxis(np.tensordot(solver, coefficients, (1, k + 1)), 0, k + 1)
-        rows.append(coefficients)
-        changes.append(np.linalg.norm(space.on_grid(coefficients, points) - values) / (np.linalg.norm(values) or 1.0))
-    return np.array(rows), float(np.median(changes))
-
-
-def _inner_points(breaks: np.ndarray) -> np.ndarray:
-    """Points in all intervals, and both ends."""
-    inner = breaks[:-1, None] + np.diff(breaks)[:, None] * (np.arange(SAMPLING) + 0.5) / SAMPLING
-    return np.concatenate([breaks[:1], inner.ravel(), breaks[-1:]])
 
 
 # Thetas and points -------------------------------------------------------------------------------------------

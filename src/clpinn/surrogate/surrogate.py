@@ -40,7 +40,7 @@ from clpinn.surrogate import file
 from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
 from clpinn.surrogate.answers import Answers
-from clpinn.surrogate.box_correction import BoxCorrected
+from clpinn.surrogate.box_correction import without_box_correction
 from clpinn.surrogate.correct_box import correct_box
 from clpinn.surrogate.corrections import Corrections, corrections_at
 from clpinn.surrogate.error import ErrorEstimate, error_estimates
@@ -91,29 +91,25 @@ class Surrogate:
         return self._answers.named((), given)
 
     def derivative(self, name: str, **given: ArrayLike) -> np.ndarray:
-        """A derivative of an output along coordinates or parameters: "u_x", "u_xx", "u_nu", "u_xnu".
-
-        Coordinates and parameters are given as in a call.
-        """
+        """A derivative of an output along coordinates or parameters: "u_x", "u_xx", "u_nu", "u_xnu"."""
         return self._answers.named((name,), given)[name]
 
     def function(self, *derivatives: str) -> Callable[..., dict[str, Array]]:
         """A pure JAX function of coordinates and parameters by name, for jax.jit, jax.grad, jax.vmap and the like.
 
-        It returns the outputs by name, or the derivatives that are named. Arguments broadcast. It computes in double
-        precision if the network is double and JAX's x64 is on at the call (`with jax.enable_x64(True):`), otherwise in
-        single. Each head costs one more evaluation. Values outside the box give no warning.
+        It returns the outputs by name, or the derivatives that are named. It computes in double precision if the
+        network is double and JAX's x64 is on at the call (`with jax.enable_x64(True):`), otherwise in single. Each head
+        costs one more evaluation. Values outside the box give no warning.
         """
         return self._answers.function(derivatives)
 
     def field(self, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike) -> "xarray.Dataset":
         """The outputs on a grid, with coordinates, parameters, units, provenance and, at one theta, estimated errors.
 
-        If the problem moves its geometry (`place`), x, y, ... are physical coordinates, as in a call. If you give one
-        of them, the grid is physical: a coordinate that you leave out runs over the extent of the domain, and outputs
-        are NaN outside the domain. If you give none, the grid is the box, mapped to the domain: its dimensions are
-        box_x, box_y, ..., and the dataset also has the physical x, y, ... of each point. Values in the box are given as
-        box_x=..., box_y=....
+        If the problem moves its geometry (`place`), x, y, ... are physical coordinates. If you give one of them, the
+        grid is physical: the others run over the extent of the domain, and outputs are NaN outside it. If you give
+        none, the grid is the box, mapped to the domain: its dimensions are box_x, box_y, ..., and the dataset also has
+        the physical x, y, ... of each point. Values in the box are given as box_x=..., box_y=....
 
         Args:
             count: Number of values of each coordinate that is not given, or a dict of numbers by name. By default
@@ -130,11 +126,6 @@ class Surrogate:
         """The network that answers at a theta: with its head if one is used there, otherwise the base."""
         return self._answers.network_at(theta)
 
-    @property
-    def base_network(self) -> Any:
-        """The network as it was trained, without a correction over the box."""
-        return self.network.base if isinstance(self.network, BoxCorrected) else self.network
-
     @cached_property
     def _answers(self) -> Answers:
         return Answers(self.problem, self.network, self.heads, self.tasks)
@@ -142,11 +133,8 @@ class Surrogate:
     def plot(self, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike) -> "Figure":
         """A matplotlib figure of the outputs: lines over one coordinate, colours over two.
 
-        Values are given as for `field`. If the problem has more than two coordinates and you give none, those after
-        the first two are at the middle of their axis. Several values of a parameter give panels side by side.
-
-        Example:
-            `surrogate.plot(nu=0.03).savefig("field.png")`
+        Values are given as for `field`. Of more than two coordinates, those after the first two are at the middle of
+        their axis unless you give some. Several values of a parameter give panels side by side.
         """
         from clpinn.drawing.fields import plot_field  # here, because matplotlib takes long to import
 
@@ -164,10 +152,7 @@ class Surrogate:
         return self._recorded("tasks")
 
     def unseen(self, most: int | None = None, seed: int = 0) -> Points:
-        """The candidate thetas that were never trained, in their order; or `most` of them, drawn at random.
-
-        Tasks that were trained for a while and then displaced from the pool count as trained, too.
-        """
+        """The candidate thetas that were never trained, not even for a while; or `most` of them, drawn at random."""
         trained = np.concatenate([self.tasks, self._recorded("displaced")])  # files of before have no displaced ones
         return unseen_thetas(self.problem.candidates.points, trained, most, seed)
 
@@ -205,11 +190,10 @@ class Surrogate:
             thetas: Thetas in rows, (thetas, parameters).
             seed: Seed of the points and of the heads' first weights.
             progress: Called with the number of thetas done, and of all.
-            way: What is trained. "head" is a residual head on the frozen network; "full" all weights; "svd" the
-                singular values of a P2INN; "target" the network that a HyperPINN or Meta-PINN generates.
-            optimizer: "lm" is Levenberg-Marquardt; "adam" is the paper's optimiser.
-            steps: At most so many steps by lm (20 by default), exactly so many by adam (500 by default).
-            together: Thetas that are fitted at once. Fewer are if memory does not allow as many.
+            way: What is trained: "head", a residual head on the frozen network; "full", all weights; "svd", the
+                singular values of a P2INN; "target", the network that a HyperPINN or Meta-PINN generates.
+            optimizer: "lm" is Levenberg-Marquardt (at most 20 `steps`), "adam" the paper's optimiser (500 `steps`).
+            together: Thetas that are fitted at once; fewer if memory is short.
         """
         key = make_key(seed)
         heads = adapt(self.problem, self.network, np.asarray(thetas), key, progress, way, optimizer, steps, together)
@@ -218,8 +202,7 @@ class Surrogate:
     def correct(self, **theta: float) -> "Surrogate":
         """A surrogate that answers at one theta with its estimated error added: û + e.
 
-        The correction is used only where the estimate is resolved; `heads.reason(-1)` of the result tells. All other
-        thetas are answered as before.
+        It is used only where the estimate is resolved; `heads.reason(-1)` tells. Other thetas are answered as before.
         """
         return self.correct_many(self._row(theta))
 
@@ -245,20 +228,15 @@ class Surrogate:
         seconds: float | None = None,
         progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> "Surrogate":
-        """A surrogate whose estimated error is added at every theta of the parameter box.
+        """A surrogate whose estimated error is added at every theta: known at some thetas, interpolated between them.
 
-        Errors are estimated at some tens or hundreds of thetas and interpolated between them. At thetas that it had not
-        seen, the interpolation is compared with an estimate; it is used only if these checks say that it is better.
-        `record["box_correction"]` of the result tells. A correction over the box that was there before is replaced.
-
-        Args:
-            thetas: Thetas at most: by default 48 for one parameter, twice as many for each further one, up to 400.
-            seconds: No further theta is started after this time.
-            progress: Called with the number of thetas done, and of all.
+        The correction is used only if it is better at thetas that it had not seen: `record["box_correction"]` of the
+        result tells. By default errors are estimated at 48 thetas, twice as many for each further parameter, at most at
+        400. No further theta is started after `seconds`. An earlier correction over the box is replaced.
         """
         if self.heads is not None:
             raise ProblemError("Correct the box before single thetas: this surrogate is adapted at some already.")
-        base = self.base_network
+        base = without_box_correction(self.network)
         result = correct_box(Estimator(self.problem), base, thetas, seconds, progress)
         record = {**self.record, "box_correction": result.summary(self.problem.outputs)}
         errors = None if result.used or base is not self.network else self.errors
@@ -279,12 +257,11 @@ class Surrogate:
         Nonlinear least squares through the network, in its own precision and from several starts. Heads are left out.
 
         Args:
-            data: A dict of arrays by name, a pandas.DataFrame, an xarray.Dataset, or the path of a CSV file. It has a
-                column for each coordinate (physical ones, if the problem has `place`) and for one or more outputs. It
-                may have columns of known parameters. A value of an output that is NaN was not measured.
+            data: A dict of arrays by name, a pandas.DataFrame, an xarray.Dataset, or the path of a CSV file, with a
+                column for each (physical) coordinate, for one or more outputs, and maybe for known parameters. NaN is a
+                value that was not measured.
             unknown: The parameters to find. By default all that have neither a column nor a known value.
-            noise: Standard deviation of a measurement, or a dict of them by output. By default it is estimated from
-                the residuals.
+            noise: Standard deviation of a measurement, or a dict by output. By default it comes of the residuals.
             starts: Number of searches.
             **known: Values of parameters or coordinates that hold for all measurements.
 
@@ -313,8 +290,8 @@ class Surrogate:
     ) -> ErrorEstimate:
         """How wrong the surrogate is at one theta, estimated without a reference.
 
-        The linearised equations are solved for the error, in splines that are refined where they need to be. The
-        estimate is `resolved` if two resolutions agree; only then trust it. Measured data has no part in it.
+        The linearised equations are solved for the error. The estimate is `resolved` if two resolutions agree; only
+        then trust it. Measured data has no part in it.
 
         Args:
             tolerance: Two resolutions agree if they differ by less than this fraction of the error.
@@ -347,13 +324,9 @@ class Surrogate:
     ) -> ErrorMap:
         """Estimated errors over the whole parameter box: macro and worst error with their spread, and a map between.
 
-        Errors of the base network are estimated at some tens of thetas, placed where they tell most. A Gaussian process
-        interpolates. Training keeps such a map as `surrogate.errors`; `with_errors` keeps one that you made.
-
-        Args:
-            thetas: Number of thetas to estimate the error at: by default 24, and 12 more for each further parameter.
-            seconds: No further theta is started after this time.
-            progress: Called with the number of thetas done, and of all.
+        Errors without heads are estimated at `thetas` thetas (24, and 12 more for each further parameter), placed where
+        they tell most. A Gaussian process interpolates. No further theta is started after `seconds`. Training keeps
+        such a map as `surrogate.errors`; `with_errors` keeps one that you made.
         """
         return error_map(Estimator(self.problem), lambda theta: self.network, thetas, seconds, progress)
 
@@ -367,18 +340,15 @@ class Surrogate:
         """How well the equations hold at one theta, beside the whole box and the trained thetas.
 
         The figures are norms of residuals on fresh points, relative to the size of the equations' own terms: 1e-3 means
-        that the terms cancel to about a thousandth. They indicate where the surrogate is weak; they do not bound its
-        error. A problem without parameters has one theta: `surrogate.trust()`.
+        that the terms cancel to about a thousandth. They do not bound the error.
         """
         return self._norms.trust(theta, self.at, self.tasks)
 
     def trust_map(self, progress: Progress | None = None, **values: ArrayLike) -> "xarray.Dataset":
         """The norms of `trust` over many thetas: `norm` is the total, `norm_NAME` that of each residual.
 
-        Args:
-            progress: Called with "residuals", the number of thetas done, and of all.
-            **values: A value or a row of values for every parameter. Without any, the map is over the problem's
-                candidates.
+        `values` has a value or a row of values for every parameter. Without any, the map is over the candidates.
+        `progress` is called with "residuals", the number of thetas done, and of all.
         """
         return self._norms.over(values, self.at, progress, self.provenance())
 
@@ -407,10 +377,7 @@ class Surrogate:
     # Files and provenance ----------------------------------------------------------------------------------------
 
     def save(self, path: Path | str) -> None:
-        """Write one file with weights, heads, a description of the problem and the training record.
-
-        `clpinn.load` reads it. It holds no code.
-        """
+        """Write one file without code, which `clpinn.load` reads: weights, heads, what the problem is, the record."""
         file.write(Path(path), file.Contents(self.problem, self.network, self.heads, self.record, self.errors))
 
     def provenance(self) -> dict[str, Any]:
@@ -426,8 +393,7 @@ class Surrogate:
 def load(path: Path | str, problem: Problem | None = None, changed_problem: bool = False) -> Surrogate:
     """A surrogate from its file, or from the directory of a run that has ended.
 
-    The file of one of clpinn's benchmarks needs nothing else. For a problem of your own, give that problem too: a file
-    holds no code. If the problem computes something else than the one that was trained, that is an error.
-    `changed_problem=True` accepts the change.
+    For a problem of your own, give that problem too: a file holds no code. If the problem computes something else than
+    the one that was trained, that is an error. `changed_problem=True` accepts the change.
     """
     return Surrogate(*file.read(Path(path), problem, changed_problem))

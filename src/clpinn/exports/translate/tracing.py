@@ -15,6 +15,7 @@ from clpinn.exports.translate.program import PRIMITIVES, Operation, Program
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.pointwise import values
 from clpinn.networks.architecture import precision
+from clpinn.surrogate.box_correction import without_box_correction
 
 if TYPE_CHECKING:
     from clpinn.surrogate.surrogate import Surrogate
@@ -37,7 +38,7 @@ def program_of(surrogate: "Surrogate") -> Program:
 
     Where parameters move the geometry, there are further outputs "physical x", ...: the physical coordinates.
     """
-    problem, network = surrogate.problem, surrogate.base_network
+    problem, network = surrogate.problem, without_box_correction(surrogate.network)
 
     def point(x: jax.Array, theta: jax.Array) -> dict[str, jax.Array]:
         outputs = values(problem, network, x, theta)
