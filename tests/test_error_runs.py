@@ -116,3 +116,29 @@ def test_adapt_corrects_by_default(run):
     np.testing.assert_allclose(adapted(x=0.3, t=grid, k=0.9)["u"], np.exp(-0.9 * grid), atol=1e-3)
     table = command("adapt", run, "k=0.9", "--problem", PROBLEM)
     assert "corrections at 1 thetas, 1 of them used" in table and "surrogate with corrections" in table
+
+
+def test_adapt_corrects_the_whole_box(run, tmp_path):
+    file = tmp_path / "box.clpinn"
+    words = ("adapt", run, "--box", "--problem", PROBLEM, "--out", file)
+    shown = json.loads(command(*words, "--thetas", 24, "--json"))
+    assert shown["used"] and shown["file"] == str(file)
+    errors = shown["outputs"]["u"]
+    assert errors["true_before"]["macro"] == pytest.approx(errors["before"]["macro"], rel=0.1)
+    assert errors["true_after"]["worst"] < 0.3 * errors["true_before"]["worst"]
+    grid = np.linspace(0, 1, 5)
+    np.testing.assert_allclose(cl.load(file, Inflow())(x=0.3, t=grid, k=1.234)["u"], np.exp(-1.234 * grid), atol=1e-3)
+    table = command(*words, "--thetas", 24)
+    assert "thetas: used" in table and "thetas that it had not seen" in table
+    few = command(*words, "--thetas", 3)
+    assert "There are 0 checks only" in few
+
+
+def test_adapt_refuses_odd_requests(run):
+    for words, message in (
+        (("--box", "k=0.9"), "--box corrects all thetas"),
+        (("--box", "--way", "head"), "--box corrects all thetas"),
+        (("k=0.9", "--seconds", 3), "are for --box"),
+    ):
+        done = CliRunner().invoke(app, list(map(str, ["adapt", run, "--problem", PROBLEM, *words])))
+        assert done.exit_code != 0 and isinstance(done.exception, cl.ClpinnError) and message in str(done.exception)

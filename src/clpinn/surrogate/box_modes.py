@@ -71,8 +71,12 @@ def _projected(space: SplineSpace, corrections: Sequence[Correction]) -> tuple[n
         for k, solver in enumerate(solvers):
             coefficients = np.moveaxis(np.tensordot(solver, coefficients, (1, k + 1)), 0, k + 1)
         rows.append(coefficients)
-        changes.append(np.linalg.norm(space.on_grid(coefficients, points) - values) / (np.linalg.norm(values) or 1.0))
-    return np.array(rows), float(np.median(changes))
+        apart, whole = (
+            np.linalg.norm(array.reshape(space.outputs, -1), axis=1)
+            for array in (space.on_grid(coefficients, points) - values, values)
+        )
+        changes.append(apart / np.where(whole > 0, whole, 1.0))
+    return np.array(rows), float(np.median(changes, axis=0).max())
 
 
 def _inner_points(breaks: np.ndarray) -> np.ndarray:

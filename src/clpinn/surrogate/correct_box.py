@@ -1,7 +1,7 @@
 """Correcting a network over the whole parameter box.
 
 Errors are estimated at thetas one by one, and interpolated. Each theta is where the interpolation knows least, but
-every fourth one is drawn evenly over the box. These are checks: what is interpolated there is compared with what the
+every third one is drawn evenly over the box. These are checks: what is interpolated there is compared with what the
 estimate then says, before it becomes a part of the interpolation. The checks decide whether the correction is used.
 """
 
@@ -31,14 +31,14 @@ from clpinn.surrogate.corrections import StackedSplines, periodic_axes
 
 THETAS, MOST_THETAS = 48, 400
 """Thetas with one parameter; each further parameter doubles their number, up to a limit."""
-CHECK_EVERY = 4
+CHECK_EVERY = 3
 """One theta of so many is drawn evenly and serves as a check."""
-FEWEST_CHECKS = 3
+FEWEST_CHECKS = 4
 """With fewer checks a correction is not used."""
 ENOUGH = 0.01
 """If the last checks have less than this fraction of their error left, no further theta is needed."""
 MARGIN = 0.7
-"""A correction is used if the mean error at the checks falls below this fraction, and the largest does not grow."""
+"""A correction is used if the mean error of an output at the checks falls below this fraction, and no error grows."""
 CANDIDATES = 2000
 """Thetas among which the next one is searched."""
 FIT_GROWTH = 1.4
@@ -170,21 +170,24 @@ class _Search:
         self.products = np.pad(self.products, ((0, 0), (0, 1), (0, 1)))
         self.products[:, :, -1] = self.products[:, -1, :] = newest
         if len(self.thetas) >= self.next_fit:
-            self.kernel = fitted_kernel(self.kernel, self._seen, self.products, self._sizes)
+            self.kernel = fitted_kernel(self.kernel, self._seen, self.products, self._counting_sizes)
             self.next_fit = len(self.thetas) * FIT_GROWTH
 
     def converged(self) -> bool:
         """Whether the last checks have hardly any error left."""
-        last = self.checks[-FEWEST_CHECKS - 1 :]
-        return len(last) > FEWEST_CHECKS and all(np.all(each.after <= ENOUGH * each.before) for each in last)
+        last = self.checks[-FEWEST_CHECKS:]
+        return len(last) == FEWEST_CHECKS and all(np.all(each.after <= ENOUGH * each.before) for each in last)
 
     @property
     def _seen(self) -> Float[np.ndarray, "thetas features"]:
         return features(np.array(self.thetas), self.problem.parameters)
 
     @property
-    def _sizes(self) -> Float[np.ndarray, "thetas outputs"]:
-        return np.array(self.sizes)
+    def _counting_sizes(self) -> Float[np.ndarray, "thetas outputs"]:
+        """The sizes, divided by the usual relative error of each output, so that all outputs count alike."""
+        sizes = np.array(self.sizes)
+        usual = np.sqrt(np.mean((sizes * np.linalg.norm(self.fields, axis=2)) ** 2, axis=0))
+        return sizes / np.where(usual > 0, usual, 1.0)
 
     def _interpolation(self) -> Interpolation:
         return Interpolation(self.problem, self.kernel, self._seen, np.array(self.fields))
@@ -201,10 +204,11 @@ class _Search:
         resolved = float(np.mean([estimate.resolved for estimate in self.estimates]))
         used, reason = False, f"There are {len(checks)} checks only. Give more thetas, or more time."
         if len(checks) >= FEWEST_CHECKS:
-            worst = before.max(axis=1), after.max(axis=1)
-            used = bool(worst[1].mean() < MARGIN * worst[0].mean() and worst[1].max() <= worst[0].max())
-            figures = f"mean {worst[0].mean():.1e} to {worst[1].mean():.1e}"
-            figures += f", largest {worst[0].max():.1e} to {worst[1].max():.1e}"
+            share = after.mean(axis=0) / np.where(before.any(axis=0), before.mean(axis=0), 1.0)
+            used = bool(share.max() <= 1 and share.min() < MARGIN and np.all(after.max(axis=0) <= before.max(axis=0)))
+            largest = before.max(axis=1), after.max(axis=1)  # over the outputs
+            figures = f"mean {largest[0].mean():.1e} to {largest[1].mean():.1e}"
+            figures += f", largest {largest[0].max():.1e} to {largest[1].max():.1e}"
             where = f"At {len(checks)} thetas that it had not seen, it changes the estimated error: {figures}."
             reason = where if used else f"{where} That is no clear gain. Give more thetas, or train for longer."
         if used:
@@ -213,17 +217,18 @@ class _Search:
         return BoxResult(network, used, reason, len(self.thetas), resolved, thetas, before, after)
 
     def _correction(self) -> BoxCorrection:
-        kernel = fitted_kernel(self.kernel, self._seen, self.products, self._sizes)
+        kernel = fitted_kernel(self.kernel, self._seen, self.products, self._counting_sizes)
         corrections = [each.correction if each.resolved else None for each in self.estimates]
         space, coefficients = in_common([each for each in corrections if each is not None])
         rows = np.zeros((len(corrections), space.size))
         rows[[each is not None for each in corrections]] = coefficients.reshape(len(coefficients), -1)
-        # Principal components of the corrections. Outputs and thetas count by their relative error.
-        unit = np.median(self._sizes[self._sizes.any(axis=1)], axis=0)
+        # Principal components of the corrections. Outputs count relative to their usual error, thetas by their own.
+        sizes = self._counting_sizes
+        unit = np.median(sizes[sizes.any(axis=1)], axis=0)
         scale = np.repeat(np.where(unit > 0, unit, 1.0), math.prod(space.counts))
         rows = rows * scale
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        errors = np.linalg.norm(self._sizes * np.linalg.norm(self.fields, axis=2), axis=1, keepdims=True)
+        errors = np.linalg.norm(sizes * np.linalg.norm(self.fields, axis=2), axis=1, keepdims=True)
         _, values, components = np.linalg.svd(rows * errors / np.where(norms > 0, norms, 1.0), full_matrices=False)
         tails = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
         most = max(1, NUMBERS // rows.shape[1])
