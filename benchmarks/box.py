@@ -29,7 +29,15 @@ from clpinn.problems import load_problem
 
 RESULTS = Path(__file__).parent / "results" / "box"
 WITHOUT_REFERENCE = ("BlowUp",)
-NAMES = [*PDES, *BREADTH, "PredatorPrey", "KuramotoSivashinsky", *(n for n in OTHERS if n not in WITHOUT_REFERENCE)]
+ALL = PROBLEMS | {"schaffer": "schaffer"}
+NAMES = [
+    "schaffer",
+    *PDES,
+    *BREADTH,
+    "PredatorPrey",
+    "KuramotoSivashinsky",
+    *(n for n in OTHERS if n not in WITHOUT_REFERENCE),
+]
 THETAS, SEED = 40, 20
 """Thetas of the true errors, and the seed of their draw."""
 
@@ -52,14 +60,14 @@ def errors(surrogate: cl.Surrogate) -> dict[str, float]:
 
 
 def measured(name: str, seconds: float, seed: int) -> dict:
-    problem, folder = load_problem(PROBLEMS[name]), Path("runs/box") / f"{name}-{seconds:g}-{seed}"
+    problem, folder = load_problem(ALL[name]), Path("runs/box") / f"{name}-{seconds:g}-{seed}"
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     cell = {"problem": name, "seconds": seconds, "seed": seed, "commit": commit.stdout.strip()}
     cell |= {"cores": len(os.sched_getaffinity(0))}
     for kind, time_left in (("trained", seconds), ("half", seconds / 2)):
         run = folder / kind
         options = ["--seed", str(seed), "--seconds", f"{time_left:g}", "--out", str(run), "--resume"]
-        metrics = command("train", PROBLEMS[name], *options)
+        metrics = command("train", ALL[name], *options)
         cell[kind] = errors(cl.load(run, problem)) | {"steps": metrics["steps"]}
     start = time.perf_counter()
     surrogate = cl.load(folder / "half", problem).correct_box(seconds=seconds / 2)

@@ -15,6 +15,9 @@ from clpinn.estimation.estimate import Estimator
 from clpinn.estimation.meshes import common_breaks
 from clpinn.estimation.results import Correction
 from clpinn.estimation.splines import Splines, SplineSpace
+from clpinn.exports.translate.javascript import javascript
+from clpinn.exports.translate.onnx import onnx_model
+from clpinn.exports.translate.tracing import program_of
 from clpinn.formulation.thetas import features
 from clpinn.surrogate import correct_box as module
 from clpinn.surrogate.box_correction import BoxCorrected
@@ -151,6 +154,35 @@ def test_single_precision(tmp_path):
     assert corrected.network.correction.weights.dtype == np.float32
     np.testing.assert_allclose(corrected(x=X, y=Y, a=1.317)["u"], exact(1.317), atol=1e-3)
     np.testing.assert_allclose(corrected.function()(x=X, y=Y, a=1.317)["u"], exact(1.317), atol=1e-3)
+
+
+# Exports -----------------------------------------------------------------------------------------------------
+
+
+def test_pages_and_onnx_have_the_correction(base, corrected, chromium):
+    """In single precision, so what the correction adds is right to a few percent of itself."""
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    answer, added = (
+        corrected(x=X, y=Y, a=0.83)["u"],
+        np.abs(corrected(x=X, y=Y, a=0.83)["u"] - base(x=X, y=Y, a=0.83)["u"]),
+    )
+    page = chromium.new_page()
+    script = f"([x, theta]) => [...{javascript(program_of(corrected))}(x, theta).u]"
+    scripted = page.evaluate(script, [np.stack([X, Y], axis=1).ravel().tolist(), [0.83]])
+    page.close()
+    np.testing.assert_allclose(scripted, answer, atol=0.03 * added.max())
+    session = onnxruntime.InferenceSession(onnx_model(corrected).SerializeToString())
+    given = {"x": X, "y": Y, "a": np.full(len(X), 0.83)}
+    (graph,) = session.run(None, {name: values.astype(np.float32) for name, values in given.items()})
+    np.testing.assert_allclose(graph, answer, atol=0.03 * added.max())
+
+
+def test_the_function_in_single_precision(base, corrected):
+    added = np.abs(corrected(x=X, y=Y, a=0.83)["u"] - base(x=X, y=Y, a=0.83)["u"]).max()
+    single = corrected.function()(x=X, y=Y, a=0.83)["u"]
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, corrected(x=X, y=Y, a=0.83)["u"], atol=0.03 * added)
 
 
 # Safety ------------------------------------------------------------------------------------------------------

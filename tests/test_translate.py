@@ -24,7 +24,12 @@ from clpinn.networks.architecture import Architecture
 from clpinn.networks.make import make
 from clpinn.problems import load_problem
 
+
 # x in [-2, 2], y in [-1, 1], p in [0.1, 3]: a scalar of each.
+def rows(places):
+    return jnp.take(jnp.arange(8.0).reshape(4, 2), places, axis=0, mode="clip")
+
+
 FUNCTIONS = {
     "arithmetic": lambda x, y, p: -x + y * p - x / p + 2 * y - 1,
     "rem": lambda x, y, p: lax.rem(x, p) + x % p,
@@ -69,6 +74,9 @@ FUNCTIONS = {
     "a constant": lambda x, y, p: jnp.sin(1.0) + 0 * lax.stop_gradient(1.0),
     "an input": lambda x, y, p: y,
     "iota": lambda x, y, p: jnp.sum(jnp.arange(5) * x),
+    "look up": lambda x, y, p: jnp.take(jnp.array([1.0, 3.0, 2.0]), (2 * x + 1).astype(int), mode="clip"),
+    "rows": lambda x, y, p: rows((x + 1.5 + jnp.arange(2)).astype(int)) @ jnp.array([y, 1.0]) @ jnp.array([1.0, x]),
+    "rows by parameter": lambda x, y, p: rows(p.astype(int))[1] * x,
 }  # fmt: skip
 
 
@@ -149,6 +157,7 @@ def test_what_is_not_a_number_stays_one(page):
         (lambda x, y, p: lax.scan(lambda s, _: (s * x, None), y, None, 5000)[0], "'scan'"),
         (lambda x, y, p: lax.lgamma(p), "'lgamma'"),
         (lambda x, y, p: jnp.array([1.0, 2.0])[(x > 0).astype(int)], "depends on the inputs"),
+        (lambda x, y, p: jnp.take(jnp.array([[1.0, 2.0]]), (x > 0).astype(int), axis=1, mode="clip")[0], "axis=0"),
         (lambda x, y, p: jnp.abs(jnp.exp(1j * x)), "complex"),
         (lambda x, y, p: jnp.linalg.inv(jnp.array([[x, y], [p, x]]))[0, 0], "'lu'"),
         (lambda x, y, p: (x.astype(int) & 3).astype(float), "integers"),

@@ -61,7 +61,7 @@ def reasons(run: RunDirectory) -> dict[str, str | None]:
         elif problem.place is not None:
             why_not["streamlines"] = "its geometry moves (place), and streamlines need a rectangle"
         if run.adapted is None or run.adapted.heads is None:
-            why_not["heads"] = "it has no adapted.clpinn, which clpinn adapt writes"
+            why_not["heads"] = "it is not adapted to single thetas (clpinn adapt)"
         elif problem.reference is None and isinstance(run.adapted.heads, Corrections):
             why_not["heads"] = "it is corrected, and without a reference there is nothing to compare with"
     return why_not

@@ -26,6 +26,7 @@ from clpinn.formulation.thetas import theta_text
 from clpinn.networks.architecture import cast, precision
 from clpinn.networks.standard import StandardPINN
 from clpinn.surrogate.adaptations import Heads
+from clpinn.surrogate.box_correction import for_single_precision
 from clpinn.surrogate.corrections import Corrections
 
 CHUNK = 4096
@@ -119,7 +120,7 @@ class Answers:
         def answer(row: Array) -> dict[str, Array]:
             theta = row[count:]
             x = box_point(problem, row[:count], theta).x
-            network = cast(base, row.dtype)
+            network = cast(base if row.dtype == jnp.float64 else for_single_precision(base), row.dtype)
             if isinstance(self.heads, Corrections):
                 network = self.heads.at(network, theta)
             answers = _at_point(problem, derivatives, network, x, theta)

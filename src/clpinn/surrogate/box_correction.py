@@ -17,7 +17,7 @@ from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
 from clpinn.formulation.problem import Problem
 from clpinn.networks.architecture import Architecture
-from clpinn.surrogate.box_kernel import Kernel
+from clpinn.surrogate.box_kernel import Kernel, reweighted
 from clpinn.surrogate.corrections import StackedSplines, inside
 
 
@@ -63,6 +63,13 @@ class BoxCorrection(eqx.Module):
         if not np.all(self.kernel.scales > 0):
             raise ValueError("a correction over the box without a length")
 
+    def for_single_precision(self) -> "BoxCorrection":
+        """The same correction with smaller weights, for which rounding matters less; a little less exact."""
+        if self.weights.dtype != np.float64:
+            return self
+        weights = reweighted(np.asarray(self.places), np.asarray(self.weights))
+        return eqx.tree_at(lambda tree: tree.weights, self, weights)
+
     def amounts(self, features: Float[Array, " features"]) -> Float[Array, " modes"]:
         """How much of each mode a theta gets."""
         place = self.kernel.places(inside(features), jnp)
@@ -70,7 +77,7 @@ class BoxCorrection(eqx.Module):
 
     def values(self, features: Any) -> Float[Array, "modes outputs"]:
         """The modes at a point."""
-        return self.modes.value(jnp.zeros((), jnp.int32), list(features)).reshape(self.weights.shape[1], -1)
+        return self.modes.value(np.int32(0), list(features)).reshape(self.weights.shape[1], -1)
 
 
 class BoxCorrected(eqx.Module):
@@ -99,6 +106,13 @@ class BoxCorrected(eqx.Module):
 def without_box_correction(network: Any) -> Any:
     """The network as it was trained."""
     return network.base if isinstance(network, BoxCorrected) else network
+
+
+def for_single_precision(network: Any) -> Any:
+    """A network that can be rounded to single precision."""
+    if not isinstance(network, BoxCorrected):
+        return network
+    return BoxCorrected(network.base, network.correction.for_single_precision())
 
 
 def _composed(function: Any, features: Jet) -> Jet:

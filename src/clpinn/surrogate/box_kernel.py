@@ -18,8 +18,8 @@ SMALLEST_BEND = 1e-4
 
 SMOOTHING = 1e-6
 """Added to squared distances, so that the kernel has derivatives where the distance is zero."""
-NUGGET = 1e-8
-"""Added to the diagonal of the kernel matrix."""
+NUGGET, SINGLE_NUGGET = 1e-8, 1e-6
+"""Added to the diagonal of the kernel matrix; and for computations in single precision."""
 SCALES, BENDS = (0.05, 2.0), (-6.0, 6.0)
 """Ranges of the kernel's lengths, for axes of length one, and of its bends."""
 PENALTY = 0.02
@@ -90,6 +90,12 @@ class Interpolation:
 
 def _matrix(places: Float[np.ndarray, "thetas features"]) -> Float[np.ndarray, "thetas thetas"]:
     return Kernel.between(places[:, None], places) + NUGGET * np.eye(len(places))
+
+
+def reweighted(places: np.ndarray, weights: Float[np.ndarray, "thetas numbers"]) -> Float[np.ndarray, "thetas numbers"]:
+    """Weights of the kernels for computations in single precision, from those of an interpolation."""
+    matrix = _matrix(places)
+    return np.linalg.solve(matrix + (SINGLE_NUGGET - NUGGET) * np.eye(len(places)), matrix @ weights)
 
 
 def fitted_kernel(

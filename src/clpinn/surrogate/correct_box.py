@@ -272,6 +272,7 @@ def _sample_grid(problem: Problem) -> Grid:
 
 def _stored(correction: BoxCorrection, dtype: Any) -> BoxCorrection:
     """The correction as NumPy arrays in a network's precision; its modes in single precision, which is enough."""
+    correction = correction if dtype == np.float64 else correction.for_single_precision()
     with jax.enable_x64(True):
         arrays = jax.tree.map(np.asarray, cast(correction, dtype))
     return eqx.tree_at(lambda tree: tree.modes.coefficients, arrays, arrays.modes.coefficients.astype(np.float32))

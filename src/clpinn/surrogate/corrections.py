@@ -105,7 +105,7 @@ class StackedSplines(eqx.Module):
         if not (finite and spanned.all() and np.all(np.diff(self.knots, axis=2) >= 0)):
             raise ValueError("corrections that are no splines")
 
-    def value(self, number: Array, features: Sequence[Array]) -> Float[Array, " outputs"]:
+    def value(self, number: Any, features: Sequence[Array]) -> Float[Array, " outputs"]:
         """The splines of one theta at a point, which is given by the features of its coordinates."""
         degree, remaining = self.degree, list(features)
         columns, factors = [], []

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clpinn.exports.translate.program import Constant, Elementwise, Linear, Operation, Program
+from clpinn.exports.translate.program import Constant, Elementwise, Linear, Lookup, Operation, Program
 
 ROWS = 32
 """Points in a block: the numbers of a layer then fit into the first-level cache."""
@@ -117,6 +117,8 @@ class _Printer:
             return self._store(operation.values)
         if isinstance(operation, Linear):
             return self._linear(operation, moves)
+        if isinstance(operation, Lookup):
+            return self._look_up(operation, moves)
         return self._loops(*self._expression(operation), moves)
 
     # Places ----------------------------------------------------------------------------------------------------
@@ -161,6 +163,16 @@ class _Printer:
             self.lines[in_m].append(call)
             bias_start = int(places[0])
         return places[: operation.count]
+
+    def _look_up(self, operation: Lookup, moves: bool) -> np.ndarray:
+        start, width = self._together(operation.operand, moves), operation.table.shape[1]
+        table = sum(len(packed) for packed in self.weights)
+        self.weights.append(operation.table.ravel())
+        places = self._reserve(operation.count, moves)
+        array, rows = ("m", "ROWS") if moves else ("c", "1")
+        counts = f"{len(operation.operand)}, {width}, {rows}"
+        self.lines[moves].append(f"lookUp({array}, {start}, w, {table}, {places[0]}, {counts});")
+        return places
 
     def _pack(self, matrix: np.ndarray, outputs: int) -> int:
         """Store a matrix in strips of four columns; gives where it starts."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clpinn.errors import ClpinnError
-from clpinn.exports.translate.program import Constant, Linear, Operation, Program
+from clpinn.exports.translate.program import Constant, Linear, Lookup, Operation, Program
 from clpinn.exports.translate.tracing import program_of
 from clpinn.formulation.geometry import box_names
 
@@ -136,6 +136,10 @@ class _Graph:
         elif isinstance(operation, Linear):
             parts = self.tensor(operation.operand), self.constant(operation.matrix), self.constant(operation.bias)
             name = self.node("Gemm", *parts)
+        elif isinstance(operation, Lookup):
+            places = self.node("Cast", self.tensor(operation.operand), to=self.onnx.TensorProto.INT64)
+            rows = self.node("Gather", self.constant(operation.table), places, axis=0)
+            name = self.node("Reshape", rows, self.constant([0, operation.count], np.int64))
         else:
             name = NODES[operation.name](self, *map(self.operand, operation.operands))
         self.keep(operation.start, operation.count, name)

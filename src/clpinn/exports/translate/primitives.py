@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from clpinn.exports.translate.builder import Builder, Components, Unsupported
-from clpinn.exports.translate.program import Linear
+from clpinn.exports.translate.program import Linear, Lookup
 
 MOVES = frozenset(
     "broadcast_in_dim concatenate copy dynamic_slice dynamic_update_slice expand_dims gather pad reshape rev scatter "
@@ -75,6 +75,8 @@ def results(builder: Builder, equation: Any, operands: list[Any]) -> list[Any]:
 def move(builder: Builder, equation: Any, operands: list[Any]) -> list[Any]:
     """A primitive that only moves values, applied to the numbers of their components; indices must be constants."""
     name = equation.primitive.name
+    if name == "gather" and isinstance(operands[1], Components) and not isinstance(operands[0], Components):
+        return [look_up(builder, equation, *operands)]
     is_value = [i in INDEXED.get(name, (i,)) for i in range(len(operands))]
     if any(isinstance(operand, Components) and not movable for operand, movable in zip(operands, is_value)):
         return [Unsupported(f"{name!r} at a place that depends on the inputs")] * len(equation.outvars)
@@ -85,6 +87,20 @@ def move(builder: Builder, equation: Any, operands: list[Any]) -> list[Any]:
     if any(ids.size and (ids.min() < 0 or ids.max() >= builder.size) for ids in moved):
         return [Unsupported(f"{name!r} out of bounds")] * len(moved)
     return [Components(ids) for ids in moved]
+
+
+def look_up(builder: Builder, equation: Any, table: Any, places: Components) -> Any:
+    """Rows of a constant table at places that depend on the inputs; those outside are the nearest row's."""
+    table, numbers = np.asarray(table, float), equation.params["dimension_numbers"]
+    rows = numbers.start_index_map == numbers.collapsed_slice_dims == (0,) and not numbers.operand_batching_dims
+    whole = equation.params["slice_sizes"] == (1, *table.shape[1:])
+    last = places.ids.ndim - 1
+    behind = numbers.offset_dims == tuple(range(last, last + table.ndim - 1))
+    if not (rows and whole and behind) or "CLIP" not in str(equation.params["mode"]):
+        return Unsupported("'gather' at a place that depends on the inputs (but jnp.take(..., axis=0, mode='clip'))")
+    inside = builder.elementwise("min", builder.elementwise("max", places, 0.0), float(len(table) - 1))
+    ids = builder.add(Lookup(builder.size, inside.ids.ravel(), table.reshape(len(table), -1)))
+    return Components(ids.reshape((*places.ids.shape[:-1], *table.shape[1:])))
 
 
 def dot(builder: Builder, equation: Any, left: Any, right: Any) -> Any:

@@ -2,8 +2,8 @@
 
 A program describes one point only; the printers (javascript.py, onnx.py) run it over rows of points. Every scalar that
 the computation holds is a component with a number, inputs first. Operations that only move values (slices, reshapes,
-concatenations, ...) leave no trace, and what depends on no input is a constant. Two more kinds of operation are left:
-`Linear` and `Elementwise`.
+concatenations, ...) leave no trace, and what depends on no input is a constant. Three more kinds of operation are left:
+`Linear`, `Elementwise` and `Lookup`.
 """
 
 from collections.abc import Mapping
@@ -67,7 +67,24 @@ class Linear:
         return (self.operand,)
 
 
-Operation = Constant | Elementwise | Linear
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Rows of a table, side by side, at places that are components: whole numbers from 0 to the last row."""
+
+    start: int
+    operand: Int[np.ndarray, " n"]
+    table: Float[np.ndarray, "rows width"]
+
+    @property
+    def count(self) -> int:
+        return len(self.operand) * self.table.shape[1]
+
+    @property
+    def reads(self) -> tuple[Int[np.ndarray, " n"], ...]:
+        return (self.operand,)
+
+
+Operation = Constant | Elementwise | Linear | Lookup
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,16 @@ function round(x) {
   return below % 2 === 0 ? below : below + 1;
 }
 
+// Rows of a table, `width` numbers each, at places that are components; a component has `rows` values side by side.
+function lookUp(m, from, w, at, to, places, width, rows) {
+  for (let k = 0; k < places; k++) {
+    for (let r = 0; r < rows; r++) {
+      const row = at + m[(from + k) * rows + r] * width;
+      for (let j = 0; j < width; j++) m[(to + k * width + j) * rows + r] = w[row + j];
+    }
+  }
+}
+
 // Rows of m times a matrix: four outputs and two rows at a time stay in registers. A component's ROWS values lie side by
 // side. The matrix comes in strips of four columns.
 function linear(m, from, inputs, w, at, c, bias, to, outputs) {

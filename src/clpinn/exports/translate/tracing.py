@@ -15,7 +15,7 @@ from clpinn.exports.translate.program import PRIMITIVES, Operation, Program
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.pointwise import values
 from clpinn.networks.architecture import precision
-from clpinn.surrogate.box_correction import without_box_correction
+from clpinn.surrogate.box_correction import for_single_precision
 
 if TYPE_CHECKING:
     from clpinn.surrogate.surrogate import Surrogate
@@ -32,13 +32,11 @@ LONGEST_SCAN = 1000
 
 
 def program_of(surrogate: "Surrogate") -> Program:
-    """The outputs of a surrogate at box coordinates and parameters, hard transform included.
-
-    Heads are left out, and a correction over the box, whose splines cannot be translated.
+    """The outputs of a surrogate at box coordinates and parameters, hard transform included, heads left out.
 
     Where parameters move the geometry, there are further outputs "physical x", ...: the physical coordinates.
     """
-    problem, network = surrogate.problem, without_box_correction(surrogate.network)
+    problem, network = surrogate.problem, for_single_precision(surrogate.network)  # pages and ONNX are in single
 
     def point(x: jax.Array, theta: jax.Array) -> dict[str, jax.Array]:
         outputs = values(problem, network, x, theta)
