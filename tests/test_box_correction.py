@@ -210,6 +210,12 @@ def test_thetas_that_are_not_resolved_stay_as_they_are(base):
         np.testing.assert_allclose(at_two, base(x=X, y=Y, a=2.0)["u"], atol=1e-3)
 
 
+def test_without_any_estimate_the_reason_is_told(base):
+    nothing = module.correct_box(Estimator(base.problem, functions=10), base.network)
+    assert not nothing.used and nothing.thetas == 6 and nothing.resolved == 0
+    assert nothing.reason.startswith("Only 0 % of the estimates are resolved. The first that is not: The error is not")
+
+
 class Noisy(Estimator):
     """Corrections that have nothing to do with each other: signs by chance."""
 

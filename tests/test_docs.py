@@ -30,7 +30,7 @@ from clpinn.formulation import problem as formulation
 from clpinn.formulation.validation import validate
 from clpinn.problems.loader import BENCHMARKS
 from clpinn.runs import run as running
-from clpinn.surrogate import adapt, error_map
+from clpinn.surrogate import adapt, correct_box, error_map
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -97,6 +97,7 @@ def small(monkeypatch):
     monkeypatch.setattr(estimate, "NEWTON_STEPS", 2)
     monkeypatch.setattr(estimate, "HOPELESS", 1)
     monkeypatch.setattr(error_map, "THETAS", 3)
+    monkeypatch.setattr(correct_box, "THETAS", 3)
     monkeypatch.setattr("clpinn.cli.train.use_devices", lambda devices: None)  # JAX has started already
 
 

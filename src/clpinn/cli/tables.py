@@ -82,6 +82,8 @@ def print_metrics(metrics: dict[str, Any], folder: Path) -> None:
         if metrics["method"] != "free":
             line += f"; {metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
         screen.print(line, highlight=False)
+    if estimated is not None and estimated["resolved"] > 0.5 and estimated["thetas"] > 1:
+        print_line(f"to correct it at every theta: clpinn adapt {folder} --box", soft_wrap=True)
     print_line(f"run: {folder}")
 
 

@@ -14,7 +14,9 @@ NUMBERS = 1_000_000
 """Numbers in all modes, at most."""
 COARSENING, REPRESENTED = 0.85, 1e-3
 """The common splines are made coarser by this factor as long as the corrections change by less than this fraction."""
-SAMPLING = 3
+TRIED = 12
+"""Corrections at which a space is tried."""
+SAMPLING = 2
 """Points for each interval of the common splines, at which the corrections are fitted."""
 
 
@@ -32,16 +34,16 @@ def in_common(corrections: Sequence[Correction]) -> tuple[SplineSpace, Float[np.
             multiplicities = np.where(np.isin(common[1:-1], places), times, 1) if len(places) else None
             axes.append(Splines(common, splines[0].degree, splines[0].periodic, multiplicities))
         space = SplineSpace(tuple(axes), corrections[0].space.outputs)
-        if accepted is not None and space.counts == accepted[0].counts:
-            return accepted
+        if accepted is not None and space.counts == accepted.counts:
+            break
         if space.size * 8 <= NUMBERS:  # otherwise too many for eight modes
-            coefficients, changed = _projected(space, corrections)
-            if accepted is not None and changed > REPRESENTED:
-                return accepted
-            accepted = space, coefficients
+            changed = _projected(space, corrections[:: max(1, len(corrections) // TRIED)])[1]
+            if accepted is None or changed <= REPRESENTED:
+                accepted = space
             if changed > REPRESENTED:
-                return accepted
+                break
         finest = finest * COARSENING
+    return accepted, _projected(accepted, corrections)[0]
 
 
 def _common_jumps(splines: Sequence[Splines]) -> tuple[np.ndarray, int]:

@@ -35,6 +35,8 @@ CHECK_EVERY = 3
 """One theta of so many is drawn evenly and serves as a check."""
 FEWEST_CHECKS = 4
 """With fewer checks a correction is not used."""
+FEWEST_RESOLVED = 0.25
+"""If a smaller fraction of the estimates is resolved, there is nothing to interpolate."""
 ENOUGH = 0.01
 """If the last checks have less than this fraction of their error left, no further theta is needed."""
 MARGIN = 0.7
@@ -101,7 +103,7 @@ def correct_box(
     if count < 1 or (seconds is not None and not seconds > 0):
         raise ProblemError(f"A correction needs at least one theta and a time above zero, got {count} and {seconds}.")
     search = _Search(problem)
-    while len(search.estimates) < count and not search.converged():
+    while len(search.estimates) < count and not search.converged() and not search.hopeless():
         theta = search.next_theta()
         search.add(theta, estimator.at(network, theta))
         progress(len(search.estimates), count)
@@ -178,6 +180,15 @@ class _Search:
         last = self.checks[-FEWEST_CHECKS:]
         return len(last) == FEWEST_CHECKS and all(np.all(each.after <= ENOUGH * each.before) for each in last)
 
+    def hopeless(self) -> bool:
+        """Whether too few of the estimates are resolved."""
+        return not self.waiting and self.resolved < FEWEST_RESOLVED
+
+    @property
+    def resolved(self) -> float:
+        """The fraction of the thetas whose estimate is resolved."""
+        return float(np.mean([estimate.resolved for estimate in self.estimates]))
+
     @property
     def _seen(self) -> Float[np.ndarray, "thetas features"]:
         return features(np.array(self.thetas), self.problem.parameters)
@@ -201,9 +212,12 @@ class _Search:
             np.array([getattr(check, when) for check in checks]).reshape(-1, len(self.problem.outputs))
             for when in ("before", "after")
         )
-        resolved = float(np.mean([estimate.resolved for estimate in self.estimates]))
         used, reason = False, f"There are {len(checks)} checks only. Give more thetas, or more time."
-        if len(checks) >= FEWEST_CHECKS:
+        if self.hopeless():
+            unresolved = next(estimate for estimate in self.estimates if not estimate.resolved)
+            share = f"{100 * self.resolved:.0f} %"
+            reason = f"Only {share} of the estimates are resolved. The first that is not: {unresolved.reason}"
+        elif len(checks) >= FEWEST_CHECKS:
             share = after.mean(axis=0) / np.where(before.any(axis=0), before.mean(axis=0), 1.0)
             used = bool(share.max() <= 1 and share.min() < MARGIN and np.all(after.max(axis=0) <= before.max(axis=0)))
             largest = before.max(axis=1), after.max(axis=1)  # over the outputs
@@ -214,7 +228,7 @@ class _Search:
         if used:
             network = BoxCorrected(network, _stored(self._correction(), precision(network)))
         thetas = np.array([check.theta for check in checks]).reshape(-1, len(self.problem.parameters))
-        return BoxResult(network, used, reason, len(self.thetas), resolved, thetas, before, after)
+        return BoxResult(network, used, reason, len(self.thetas), self.resolved, thetas, before, after)
 
     def _correction(self) -> BoxCorrection:
         kernel = fitted_kernel(self.kernel, self._seen, self.products, self._counting_sizes)
