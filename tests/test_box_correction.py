@@ -78,6 +78,9 @@ def test_the_evidence(base, corrected):
     assert figures["before"]["worst"] == pytest.approx(np.max(errors), rel=1e-3)
     assert figures["after"]["worst"] < 0.05 * figures["before"]["worst"]
     assert "thetas that it had not seen" in record["reason"]
+    text = f"from {record['thetas']} thetas. {record['reason']}"
+    assert text in repr(corrected) and corrected.field(a=0.83).attrs["box_correction"] == text
+    assert "box_correction" not in base.field(a=0.83).attrs
 
 
 def test_derivatives_along_coordinates_and_parameters(corrected):

@@ -26,9 +26,13 @@ def adapt(
     ] = False,
     count: Annotated[
         int | None,
-        typer.Option("--thetas", help="With --box: thetas at most.", show_default="48, twice per parameter", min=1),
+        typer.Option(
+            "--thetas", help="With --box: thetas at most.", show_default="48, twice for each further parameter", min=1
+        ),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="With --box: no theta is started after this time.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="With --box: as many thetas as fit in this time, at most 400.")
+    ] = None,
     most: Annotated[int | None, typer.Option(help="With --unseen: at most this many, drawn at random.", min=1)] = None,
     way: Annotated[
         str,

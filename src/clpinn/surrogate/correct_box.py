@@ -30,14 +30,14 @@ from clpinn.surrogate.box_modes import NUMBERS, in_common
 from clpinn.surrogate.corrections import StackedSplines, periodic_axes
 
 THETAS, MOST_THETAS = 48, 400
-"""Thetas with one parameter; each further parameter doubles their number, up to a limit."""
+"""Thetas with one parameter; each further parameter doubles their number. At most, and if there is a bound on time."""
 CHECK_EVERY = 3
 """One theta of so many is drawn evenly and serves as a check."""
 FEWEST_CHECKS = 4
 """With fewer checks a correction is not used."""
 FEWEST_RESOLVED = 0.25
 """If a smaller fraction of the estimates is resolved, there is nothing to interpolate."""
-ENOUGH = 0.01
+ENOUGH = 0.003
 """If the last checks have less than this fraction of their error left, no further theta is needed."""
 MARGIN = 0.7
 """A correction is used if the mean error of an output at the checks falls below this fraction, and no error grows."""
@@ -98,7 +98,7 @@ def correct_box(
     problem, start = estimator.problem, time.monotonic()
     if len(problem.parameters) == 0:
         raise ProblemError("A problem without parameters has one theta only. Correct it there: surrogate.correct().")
-    usual = min(THETAS * 2 ** (len(problem.parameters) - 1), MOST_THETAS)
+    usual = MOST_THETAS if seconds else min(THETAS * 2 ** (len(problem.parameters) - 1), MOST_THETAS)
     count = usual if thetas is None else thetas
     if count < 1 or (seconds is not None and not seconds > 0):
         raise ProblemError(f"A correction needs at least one theta and a time above zero, got {count} and {seconds}.")
@@ -219,7 +219,8 @@ class _Search:
             reason = f"Only {share} of the estimates are resolved. The first that is not: {unresolved.reason}"
         elif len(checks) >= FEWEST_CHECKS:
             share = after.mean(axis=0) / np.where(before.any(axis=0), before.mean(axis=0), 1.0)
-            used = bool(share.max() <= 1 and share.min() < MARGIN and np.all(after.max(axis=0) <= before.max(axis=0)))
+            better = share.max() <= 1 and share.min() < MARGIN and np.all(after.max(axis=0) <= before.max(axis=0))
+            used = bool(better and before.any())
             largest = before.max(axis=1), after.max(axis=1)  # over the outputs
             figures = f"mean {largest[0].mean():.1e} to {largest[1].mean():.1e}"
             figures += f", largest {largest[0].max():.1e} to {largest[1].max():.1e}"

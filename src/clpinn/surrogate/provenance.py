@@ -36,6 +36,7 @@ def provenance(problem: Problem, digest: str, heads: int, record: Mapping[str, A
         **{name: settings.get(name) for name in ("method", "optimizer", "seed")},
         **{name: record.get(name) for name in ("steps", "outcome", "validation")},
         "versions": json.dumps(record["versions"]) if "versions" in record else None,
+        "box_correction": _box_correction(record),
     }
     return {name: value for name, value in entries.items() if value is not None}
 
@@ -73,8 +74,15 @@ def facts(problem: Problem, network: Any, record: Mapping[str, Any], heads: str 
         "steps": str(record["steps"]) if "steps" in record else None,
         "validation loss": f"{record['validation']:.1e}" if record.get("validation") is not None else None,
         "heads": heads,
+        "correction over the box": _box_correction(record),
     }
     return {name: text for name, text in entries.items() if text is not None}
+
+
+def _box_correction(record: Mapping[str, Any]) -> str | None:
+    """What is known of a correction over the box, if there is one."""
+    correction = record.get("box_correction", {"used": False})
+    return f"from {correction['thetas']} thetas. {correction['reason']}" if correction["used"] else None
 
 
 def digest(tree: Any) -> str:

@@ -232,7 +232,7 @@ class Surrogate:
 
         The correction is used only if it is better at thetas that it had not seen: `record["box_correction"]` of the
         result tells. By default errors are estimated at 48 thetas, twice as many for each further parameter, at most at
-        400. No further theta is started after `seconds`. An earlier correction over the box is replaced.
+        400; or, if you give `seconds`, until that time is over. An earlier correction over the box is replaced.
         """
         if self.heads is not None:
             raise ProblemError("Correct the box before single thetas: this surrogate is adapted at some already.")
