@@ -326,7 +326,7 @@ def test_kinds_that_make_no_sense_are_told():
         ("streamlines", "is no flow.*Use one of fields, errors, estimates."),
         ("tasks", "no task was selected"),
         ("losses", "too short"),
-        ("heads", "no adapted.clpinn"),
+        ("heads", "not adapted to single thetas"),
         ("pie", "no kind 'pie'. Use one of fields"),
     ):
         with pytest.raises(PlotError, match=message):
