@@ -16,11 +16,12 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from error import BREADTH, OTHERS, PDES, PROBLEMS, outputs, relative
-from pages import show
+from pages import kept_cell, show
 
 import clpinn as cl
 from clpinn.formulation.references import reference_at
@@ -108,13 +109,10 @@ def main() -> None:
     for seed in arguments.seeds:
         for name in arguments.problems:
             file = RESULTS / f"{name}-{arguments.seconds:g}s-{seed}.json"
-            if not file.exists() and not arguments.kept:
-                cell = measured(name, arguments.seconds, seed)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(json.dumps(cell, indent=1))
-            if file.exists():
-                cells[name, seed] = json.loads(file.read_text())
-                print(line(cells[name, seed]), file=sys.stderr, flush=True)
+            cell = kept_cell(file, partial(measured, name, arguments.seconds, seed), arguments.kept)
+            if cell is not None:
+                cells[name, seed] = cell
+                print(line(cell), file=sys.stderr, flush=True)
     lines += [
         line(cells[name, seed]) for name in arguments.problems for seed in arguments.seeds if (name, seed) in cells
     ]

@@ -16,14 +16,14 @@ the mean and the largest true error where the correction is used, beside those o
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from pages import show
+from pages import kept_cell, show
 from scipy.stats import spearmanr
 
 import clpinn as cl
@@ -182,12 +182,9 @@ def main() -> None:
     ]
     for name in arguments.problems:
         file = RESULTS / f"{name}-{arguments.seconds:g}s.json"
-        if not file.exists() and not arguments.kept:
-            cell = measured(name, arguments.seconds)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(cell, indent=None))
-        if file.exists():
-            lines.append(line(json.loads(file.read_text())))
+        cell = kept_cell(file, partial(measured, name, arguments.seconds), arguments.kept)
+        if cell is not None:
+            lines.append(line(cell))
             print(lines[-1], file=sys.stderr, flush=True)
     show("Estimated errors, measured", "\n\n".join(__doc__.split("\n\n")[2:]), lines, arguments.out)
 

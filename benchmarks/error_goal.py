@@ -13,9 +13,10 @@ import argparse
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-from pages import show
+from pages import kept_cell, show
 
 RESULTS = Path(__file__).parent / "results" / "error_goal"
 PROBLEMS = ("burgers", "allen_cahn", "kovasznay")
@@ -50,12 +51,8 @@ def main() -> None:
     ]
     for name in arguments.problems:
         file = RESULTS / f"{name}-{arguments.error:g}.json"
-        if not file.exists() and not arguments.kept:
-            measured = cell(name, arguments.error)
-            RESULTS.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(measured, indent=1))
-        if file.exists():
-            row = json.loads(file.read_text())
+        row = kept_cell(file, partial(cell, name, arguments.error), arguments.kept)
+        if row is not None:
             worst = max(errors["rel_l2_worst"] for errors in row["outputs"].values())
             verdict = "yes" if worst < 1.25 * row["error"] else "no"
             run = f"{row['outcome']} | {row['cores']} | {row['steps']} | {row['training']:.0f} | {row['looking']:.1f}"

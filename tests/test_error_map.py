@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from correcting import rewritten
 from polynomials import Cubic
-from test_corrections import rewritten
 
 import clpinn as cl
 from clpinn.errors import SurrogateError

@@ -262,6 +262,10 @@ class Box:
             return self.grid(**dict.fromkeys(self.names, side)).points
         else:
             raise DomainError(f"Unknown sampler {sampler!r}. Use sobol, latin, uniform, chebyshev or grid.")
+        return self.from_unit(unit)
+
+    def from_unit(self, unit: Points) -> Points:
+        """Points of the unit cube as points of the box, each axis on its scale."""
         return np.stack([axis.from_unit(unit[:, i]) for i, axis in enumerate(self.axes)], axis=1)
 
     def narrowed(self, parts: Mapping[str, tuple[float, float]]) -> "Box":
@@ -301,6 +305,18 @@ class Grid:
             return np.zeros((1, 0))
         mesh = np.meshgrid(*self.values.values(), indexing="ij")
         return np.stack([axis.ravel() for axis in mesh], axis=1)
+
+    def thinned(self, most: int) -> dict[str, np.ndarray]:
+        """Indices of evenly spread values of each axis, with both ends, that make at most so many points."""
+        counts = list(self.shape)
+        while math.prod(counts) > most and max(counts) > 1:
+            counts[int(np.argmax(counts))] -= 1
+        sizes = zip(self.values, self.shape, counts)
+        return {name: np.round(np.linspace(0, size - 1, count)).astype(int) for name, size, count in sizes}
+
+    def selected(self, indices: Mapping[str, np.ndarray]) -> "Grid":
+        """The grid of some values of each axis."""
+        return Grid(**{name: self.values[name][chosen] for name, chosen in indices.items()})
 
     def __len__(self) -> int:
         return math.prod(self.shape)

@@ -13,12 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from clpinn.calculus import jets
 from clpinn.calculus.jets import Jet
 from clpinn.formulation.problem import Problem
 from clpinn.networks.architecture import Architecture
 from clpinn.surrogate.box_kernel import Kernel, reweighted
-from clpinn.surrogate.corrections import StackedSplines, inside
+from clpinn.surrogate.corrections import StackedSplines, composed, inside
 
 
 class BoxCorrection(eqx.Module):
@@ -99,8 +98,8 @@ class BoxCorrected(eqx.Module):
         raw, correction = self.base(coordinates, parameters), self.correction
         if not isinstance(coordinates, Jet):
             return raw + correction.amounts(parameters) @ correction.values(coordinates)
-        amounts = _composed(lambda features: correction.amounts(jnp.stack(features)), parameters)
-        return raw + amounts @ _composed(correction.values, coordinates)
+        amounts = composed(lambda features: correction.amounts(jnp.stack(features)), parameters)
+        return raw + amounts @ composed(correction.values, coordinates)
 
 
 def without_box_correction(network: Any) -> Any:
@@ -113,13 +112,3 @@ def for_single_precision(network: Any) -> Any:
     if not isinstance(network, BoxCorrected):
         return network
     return BoxCorrected(network.base, network.correction.for_single_precision())
-
-
-def _composed(function: Any, features: Jet) -> Jet:
-    """The jet of a function of features that gives an array."""
-    named = {str(i): features[i] for i in range(len(features.value))}
-
-    def added(**values: Array) -> dict[str, Array]:
-        return {"array": function([values[name] for name in named])}
-
-    return jets.compose(added, named, features.keep)["array"]

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from clpinn.errors import ProblemError
 from clpinn.estimation.estimate import Estimator
 from clpinn.estimation.results import Estimate
-from clpinn.formulation.domain import Box, Grid, Points
+from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import features
 from clpinn.keys import make_key
@@ -119,10 +119,10 @@ class _Search:
     def __init__(self, problem: Problem):
         self.problem = problem
         box = problem.parameters
-        self.grid = _sample_grid(problem)
+        self.grid = problem.evaluation.selected(problem.evaluation.thinned(FIELD_POINTS))
         corners = np.stack(np.meshgrid(*[[0.0, 1.0]] * len(box), indexing="ij"), axis=-1).reshape(-1, len(box))
         inner = np.random.default_rng(0).random((CANDIDATES, len(box)))
-        self.candidates = _from_unit(box, np.concatenate([corners, inner]))
+        self.candidates = box.from_unit(np.concatenate([corners, inner]))
         self.candidate_features = features(self.candidates, box)
         self.even = iter(box.sample(10 * MOST_THETAS, make_key(0)))
         first = 3 * len(box) + 3
@@ -232,13 +232,13 @@ class _Search:
         return BoxResult(network, used, reason, len(self.thetas), self.resolved, thetas, before, after)
 
     def _correction(self) -> BoxCorrection:
-        kernel = fitted_kernel(self.kernel, self._seen, self.products, self._counting_sizes)
+        sizes = self._counting_sizes
+        kernel = fitted_kernel(self.kernel, self._seen, self.products, sizes)
         corrections = [each.correction if each.resolved else None for each in self.estimates]
         space, coefficients = in_common([each for each in corrections if each is not None])
         rows = np.zeros((len(corrections), space.size))
         rows[[each is not None for each in corrections]] = coefficients.reshape(len(coefficients), -1)
         # Principal components of the corrections. Outputs count relative to their usual error, thetas by their own.
-        sizes = self._counting_sizes
         unit = np.median(sizes[sizes.any(axis=1)], axis=0)
         scale = np.repeat(np.where(unit > 0, unit, 1.0), math.prod(space.counts))
         rows = rows * scale
@@ -264,25 +264,6 @@ class _Check:
     theta: np.ndarray
     before: Float[np.ndarray, " outputs"]
     after: Float[np.ndarray, " outputs"]
-
-
-# Thetas and points -------------------------------------------------------------------------------------------
-
-
-def _from_unit(box: Box, unit: Points) -> Points:
-    return np.stack([axis.from_unit(column) for axis, column in zip(box.axes, unit.T, strict=True)], axis=1)
-
-
-def _sample_grid(problem: Problem) -> Grid:
-    """Some points of the evaluation grid, with both ends of each axis."""
-    counts = list(problem.evaluation.shape)
-    while math.prod(counts) > FIELD_POINTS and max(counts) > 2:
-        counts[int(np.argmax(counts))] -= 1
-    chosen = {
-        name: values[np.linspace(0, len(values) - 1, count).round().astype(int)]
-        for (name, values), count in zip(problem.evaluation.values.items(), counts)
-    }
-    return Grid(**chosen)
 
 
 def _stored(correction: BoxCorrection, dtype: Any) -> BoxCorrection:

@@ -162,6 +162,16 @@ def _basis(knots: Float[Array, " knots"], degree: int, value: Array) -> Float[Ar
     return jnp.stack(basis)
 
 
+def composed(function: Callable[[list[Array]], Array], features: Jet) -> Jet:
+    """The jet of a function of features that gives an array."""
+    named = {str(i): features[i] for i in range(len(features.value))}
+
+    def array(**values: Array) -> dict[str, Array]:
+        return {"array": function([values[name] for name in named])}
+
+    return jets.compose(array, named, features.keep)["array"]
+
+
 class Corrected(eqx.Module):
     """A network with the correction of one theta, whose number is negative if there is none."""
 
@@ -173,13 +183,7 @@ class Corrected(eqx.Module):
         raw = self.base(coordinates, parameters)
         if not isinstance(coordinates, Jet):
             return raw + self._added(coordinates)
-        count, dtype = len(coordinates.value), coordinates.value.dtype
-        features = {str(i): coordinates[i] for i in range(count)}
-
-        def added(**features: Array) -> dict[str, Array]:
-            return {str(i): value for i, value in enumerate(self._added([features[str(i)] for i in range(count)]))}
-
-        return raw + jets.stack(list(jets.compose(added, features, coordinates.keep).values()), coordinates.keep, dtype)
+        return raw + composed(self._added, coordinates)
 
     def _added(self, features: Any) -> Float[Array, " outputs"]:
         number = jnp.asarray(self.number)

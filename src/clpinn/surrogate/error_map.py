@@ -89,8 +89,7 @@ class ErrorMap:
     @property
     def grid(self) -> Grid:
         """The points of the error fields: a selection of the evaluation grid, in box coordinates."""
-        evaluation = self.problem.evaluation
-        return Grid(**{name: evaluation.values[name][chosen] for name, chosen in field_indices(self.problem).items()})
+        return self.problem.evaluation.selected(field_indices(self.problem))
 
     @property
     def share_resolved(self) -> float:
@@ -302,12 +301,8 @@ def _map_of(problem: Problem, thetas: Points, estimates: Sequence[Estimate]) -> 
 
 
 def field_indices(problem: Problem) -> dict[str, np.ndarray]:
-    """The values of each axis of the evaluation grid at which error fields are kept, with both ends."""
-    counts = list(problem.evaluation.shape)
-    while math.prod(counts) > FIELD_POINTS and max(counts) > 1:
-        counts[int(np.argmax(counts))] -= 1
-    sizes = zip(problem.evaluation.values, problem.evaluation.shape, counts)
-    return {name: np.round(np.linspace(0, size - 1, count)).astype(int) for name, size, count in sizes}
+    """The values of each axis of the evaluation grid at which error fields are kept."""
+    return problem.evaluation.thinned(FIELD_POINTS)
 
 
 # Files -------------------------------------------------------------------------------------------------------
