@@ -13,7 +13,7 @@ import clpinn as cl
 from clpinn.errors import SurrogateError
 from clpinn.estimation.estimate import Estimator
 from clpinn.estimation.meshes import common_breaks
-from clpinn.estimation.results import Correction
+from clpinn.estimation.results import OWN, Correction, Estimate, remaining
 from clpinn.estimation.splines import Splines, SplineSpace
 from clpinn.exports.translate.javascript import javascript
 from clpinn.exports.translate.onnx import onnx_model
@@ -23,6 +23,8 @@ from clpinn.surrogate import correct_box as module
 from clpinn.surrogate.box_correction import BoxCorrected
 from clpinn.surrogate.box_kernel import Interpolation, Kernel, _left_out, _matrix, fitted_kernel
 from clpinn.surrogate.box_modes import in_common
+from clpinn.surrogate.box_search import BoxSearch
+from clpinn.surrogate.corrections import Corrected
 
 NEW = (0.55, 0.83, 1.317, 1.98)
 """Values of the parameter that no correction is made at."""
@@ -77,10 +79,31 @@ def test_the_evidence(base, corrected):
     assert figures["before"]["macro"] == pytest.approx(np.mean(errors), rel=1e-3)
     assert figures["before"]["worst"] == pytest.approx(np.max(errors), rel=1e-3)
     assert figures["after"]["worst"] < 0.05 * figures["before"]["worst"]
-    assert "thetas that it had not seen" in record["reason"]
+    assert "thetas that it does not know" in record["reason"]
     text = f"from {record['thetas']} thetas. {record['reason']}"
     assert text in repr(corrected) and corrected.field(a=0.83).attrs["box_correction"] == text
     assert "box_correction" not in base.field(a=0.83).attrs
+
+
+def test_the_map_is_of_the_corrected_surrogate(corrected):
+    """Errors at the checks are true, and so are the figures between them."""
+    errors = corrected.errors
+    np.testing.assert_array_equal(errors.thetas, corrected.record["box_correction"]["checks"])
+    problem = corrected.problem
+    points = problem.evaluation.points
+    for (a,), relative, largest in zip(errors.thetas, errors.relative_l2[:, 0], errors.largest[:, 0]):
+        solution = exact(a, *points.T)
+        apart = corrected(x=points[:, 0], y=points[:, 1], a=a)["u"] - solution
+        assert relative == pytest.approx(np.linalg.norm(apart) / np.linalg.norm(solution), rel=0.3)
+        assert largest == pytest.approx(np.abs(apart).max(), rel=0.5)
+    figures = corrected.record["box_correction"]["outputs"]["u"]["after"]
+    assert figures["worst"] == pytest.approx(errors.relative_l2.max())
+    true = []
+    for a in np.linspace(0.5, 2, 60):
+        solution = exact(a, *points.T)
+        apart = corrected(x=points[:, 0], y=points[:, 1], a=a)["u"] - solution
+        true.append(np.linalg.norm(apart) / np.linalg.norm(solution))
+    assert 0.5 < errors.macro["u"].value / np.mean(true) < 2
 
 
 def test_derivatives_along_coordinates_and_parameters(corrected):
@@ -192,9 +215,13 @@ def test_the_function_in_single_precision(base, corrected):
 
 
 def test_without_checks_it_is_not_used(base):
-    few = base.correct_box(thetas=5)
+    done: list[int] = []
+    few = base.correct_box(9, progress=lambda now, of: done.append(now), stop=lambda: len(done) >= 12)
     record = few.record["box_correction"]
-    assert few.network is base.network and not record["used"] and "checks only" in record["reason"]
+    assert few.network is base.network and not record["used"]
+    assert record["reason"] == "There are 3 checks only. Give more time."
+    assert len(few.errors.thetas) == 9 + 3  # the map of the base has all estimates
+    assert few.errors.relative_l2[0, 0] == pytest.approx(base.error(a=0.5).relative_l2["u"])
 
 
 class Halfway(Estimator):
@@ -216,6 +243,7 @@ def test_thetas_that_are_not_resolved_stay_as_they_are(base):
 def test_without_any_estimate_the_reason_is_told(base):
     nothing = module.correct_box(Estimator(base.problem, functions=10), base.network)
     assert not nothing.used and nothing.thetas == 6 and nothing.resolved == 0
+    assert len(nothing.errors.thetas) == 18 and not nothing.errors.resolved.any()
     assert nothing.reason.startswith("Only 0 % of the estimates are resolved. The first that is not: The error is not")
 
 
@@ -236,10 +264,12 @@ def test_what_cannot_be_interpolated_is_not_used(base):
 
 
 def test_time_ends_the_search(base, monkeypatch):
-    done: list[int] = []
+    done: list[tuple[int, int]] = []
     monkeypatch.setattr(module.time, "monotonic", lambda: float(len(done)))  # each theta takes a second
-    result = module.correct_box(Estimator(base.problem), base.network, 40, 5.0, lambda *_: done.append(1))
-    assert result.thetas == 6
+    result = module.correct_box(Estimator(base.problem), base.network, 40, 20.0, lambda *at: done.append(at))
+    assert result.thetas == 12 and len(result.checks) == 8 and result.used  # 0.6 of the time, and the rest
+    assert done[5] == (6, 14 + 12)  # the first of them is ready at once, and the clock says five of twelve seconds
+    assert done[-1] == (1, 1)
 
 
 def test_bad_requests(base):
@@ -307,8 +337,47 @@ def test_interpolation_and_what_is_left_out(base):
     products = np.einsum("iop,jop->oij", fields, fields)
     formula = _left_out(np.linalg.inv(_matrix(interpolation.places)), products)[4, 0]
     assert formula == pytest.approx(np.sum(left**2), rel=1e-5)
-    spread = interpolation.spread(features(np.array([[0.5], [0.59], [1.3]]), base.problem.parameters))
-    assert spread[0] < 1e-3 < spread[1]
+    unknown = interpolation.unknown(features(np.array([[0.5], [0.59], [1.3]]), base.problem.parameters))
+    assert unknown[0] < 1e-3 < unknown[1]
+
+
+def test_no_theta_is_searched_twice(base):
+    """Not even with a kernel to which everything is known."""
+    search = BoxSearch(base.problem)
+    for _ in range(30):
+        theta = search.next_theta()
+        search.add(theta, Estimator(base.problem, functions=10).at(base.network, theta))
+        search.kernel = Kernel(np.array([2.0]), np.array([0.0]))
+    thetas = np.sort(np.array(search.thetas)[:, 0])
+    assert np.diff(thetas).min() > 0 and np.diff(thetas).max() < 0.2 and (thetas[0], thetas[-1]) == (0.5, 2.0)
+
+
+def test_what_a_correction_leaves():
+    """The error of other outputs, and what the estimate itself may leave."""
+    rng = np.random.default_rng(0)
+    outputs, error, corrected = rng.standard_normal((3, 50, 2))
+    for difference in (0.0, 0.1):
+        names = {"u": 1.0, "v": 1.0}
+        given = Estimate(names, names, error, True, "Two agree.", {"x": 9}, difference, 1, None)
+        left = remaining(given, outputs, corrected)
+        solution, own = outputs + error, OWN * difference * error
+        np.testing.assert_array_equal(left.error, solution - corrected)
+        for k, name in enumerate(names):
+            norms = [np.linalg.norm(part[:, k]) for part in (solution - corrected, own, solution)]
+            assert left.relative_l2[name] == pytest.approx(np.hypot(norms[0], norms[1]) / norms[2], rel=1e-12)
+            largest = [np.abs(part[:, k]).max() for part in (solution - corrected, own)]
+            assert left.largest[name] == pytest.approx(np.hypot(*largest), rel=1e-12)
+        assert left.resolved and left.correction is None and left.reason.endswith("Two agree.")
+
+
+def test_one_theta_of_a_correction_over_the_box(base, corrected):
+    """As splines of that theta alone, which answer where many points are asked for."""
+    x, y = np.linspace(0, 1, 600), np.linspace(0, 6, 600)
+    many, few = (corrected(x=x[:n], y=y[:n], a=0.83)["u"] for n in (600, 60))
+    np.testing.assert_allclose(many[:60], few, rtol=1e-12, atol=1e-14)
+    mixed = corrected(x=np.tile(x, 2), y=np.tile(y, 2), a=np.repeat([0.83, 1.9], 600))["u"]
+    np.testing.assert_array_equal(mixed[:600], many)
+    assert isinstance(corrected.at(np.array([0.83])), Corrected) and base.at(np.array([0.83])) is base.network
 
 
 def test_a_fitted_kernel_predicts_better(base):

@@ -68,6 +68,7 @@ def _paper(problem: Problem, method: str) -> Settings:
             fixed=protocol.fixed if method == "fix" else (),
         ),
         weights=WeightSettings("dynamic" if method.startswith("ac") else "equal", protocol.static, protocol.dynamic),
+        correct=False,
         adam=AdamSettings(
             protocol.adam if searching else protocol.adam_static or protocol.adam,
             decay="branch" if method == "acr2-full" else "none",
@@ -106,6 +107,7 @@ def _rival(problem: Problem, protocol: Protocol, method: str) -> Settings:
         network=network,
         tasks=tasks,
         weights=WeightSettings("equal"),
+        correct=False,
         adam=AdamSettings(protocol.adam_static or protocol.adam),
         lbfgs=LBFGSSettings(0 if method in ("p2inn", "hyperpinn") else protocol.lbfgs),
     )
@@ -127,7 +129,7 @@ def natural(problem: Problem, method: str = "free") -> Settings:
     """The natural preset: natural gradient in double precision, the same settings for every problem.
 
     Only the size of the network depends on the problem. With one of the paper's methods, tasks, weights and replay are
-    those of that method, and ACR2 has its parameter branch. A rival keeps its own network.
+    those of that method, and ACR2 has its parameter branch. A rival keeps its own network and is not corrected.
     """
     settings = _paper(problem, "uni" if method == "free" else method)
     tasks = TaskSettings() if method == "free" else replace(settings.tasks, interval=100)
@@ -139,6 +141,7 @@ def natural(problem: Problem, method: str = "free") -> Settings:
         precision="double",
         network=settings.network if method in RIVALS else network,
         tasks=tasks,
+        correct=len(problem.parameters) > 0 and method not in RIVALS,
     )
 
 

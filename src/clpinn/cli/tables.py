@@ -67,24 +67,39 @@ def print_metrics(metrics: dict[str, Any], folder: Path) -> None:
     elif not metrics["has_reference"]:
         screen.print("The problem has no reference, and the run is too short to estimate errors at its end.")
         print_line(f"To estimate them: clpinn evaluate {folder}")
+    if metrics.get("correction") is not None:
+        print_line(_correction_text(metrics["correction"]), soft_wrap=True)
     validation = metrics.get("validation")  # natural gradient only
     validation_text = "" if validation is None else f", validation loss {_number(validation, '.1e')}"
     screen.print(f"mean |residual| {_number(metrics['res_pde_macro'])}{validation_text}", highlight=False)
     if metrics.get("not_learnt"):
         screen.print(f"not learnt: {', '.join(metrics['not_learnt'])}", style="bold red", markup=False, highlight=False)
     if "outcome" in metrics:
-        evaluation = metrics.get("seconds", {}).get("evaluation", 0.0)
-        line = (
-            f"ended ({metrics['outcome']}) after {metrics['steps']} steps, {metrics['wall_seconds'] - evaluation:.0f} s"
-        )
-        beside = {"compilation": metrics.get("compile_seconds", 0.0), "evaluation": evaluation}
+        activities = metrics.get("seconds", {})
+        beside = {name: activities.get(name, 0.0) for name in ("evaluation", "correction")}
+        training = metrics["wall_seconds"] - sum(beside.values())
+        line = f"ended ({metrics['outcome']}) after {metrics['steps']} steps, {training:.0f} s"
+        beside = {"compilation": metrics.get("compile_seconds", 0.0)} | beside
         line += "".join(f", {seconds:.0f} s of {name}" for name, seconds in beside.items() if seconds >= 1)
         if metrics["method"] != "free":
             line += f"; {metrics['active']} active and {metrics['replay']} replay tasks, {metrics['queries']} queries"
         screen.print(line, highlight=False)
-    if estimated is not None and estimated["resolved"] > 0.5 and estimated["thetas"] > 1:
+    untried = metrics.get("correction") is None
+    if untried and estimated is not None and estimated["resolved"] > 0.5 and estimated["thetas"] > 1:
         print_line(f"to correct it at every theta: clpinn adapt {folder} --box", soft_wrap=True)
     print_line(f"run: {folder}")
+
+
+def _correction_text(correction: dict[str, Any]) -> str:
+    """What the correction over the box did, beside the errors of the network alone."""
+    if not correction["used"]:
+        return f"not corrected: {correction['reason']}"
+    text = f"corrected by estimated errors at {correction['thetas']} thetas. {correction['reason']}"
+    alone = [
+        f"{name} {_number(errors['rel_l2_macro'], '.1e')} (worst {_number(errors['rel_l2_worst'], '.1e')})"
+        for name, errors in correction["network_outputs"].items()
+    ]
+    return text + (f" True errors of the network alone: {', '.join(alone)}." if alone else "")
 
 
 def _errors_table(metrics: dict[str, Any]) -> Table:

@@ -85,8 +85,9 @@ def train(
 ) -> None:
     """Train one network for a whole family of PDEs, then show its errors over the parameter grid.
 
-    Training ends when progress ends, or at --seconds, --steps, --until or --error. Ctrl-C stops after the current
-    step and leaves a checkpoint; --resume goes on from there.
+    Training ends when progress ends, or at --seconds, --steps, --until or --error. Then the surrogate is corrected by
+    its own estimated error, if that is better (--set correct=false leaves it out). Ctrl-C stops after the current step
+    and leaves a checkpoint; --resume goes on from there.
     """
     use_devices(devices)
     from clpinn import presets
@@ -206,9 +207,10 @@ def evaluate(
     error: Annotated[bool, typer.Option(help="Estimate errors over the parameters.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics and nothing else.")] = False,
 ) -> None:
-    """Show the errors of a run's network over the parameter grid, true and estimated, from its last checkpoint.
+    """Show the errors of a run over the parameter grid, true and estimated, from its last checkpoint.
 
-    If the run has ended, the map of estimated errors is kept in its model.clpinn, for the report.
+    If the run has ended, its surrogate is shown, correction included, and the map of estimated errors is kept in its
+    model.clpinn, for the report.
     """
     from clpinn.runs.directory import RunDirectory
     from clpinn.runs.evaluate import evaluate as evaluate_network
@@ -218,7 +220,7 @@ def evaluate(
     directory = RunDirectory(run, load_given_problem(given_problem), changed_problem)
     problem, settings = directory.problem, directory.settings
     with Display(quiet=as_json) as display:
-        network = directory.network
+        network = directory.answering_network
         errors = evaluate_network(problem, network, evaluation_thetas(settings), display.evaluation)
         estimated = estimated_errors(problem, network, settings, display) if error else None
     name = given_problem or directory.problem_label

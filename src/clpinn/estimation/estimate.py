@@ -11,6 +11,7 @@ import math
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -24,7 +25,7 @@ from clpinn.estimation.jumps import jumps_by_axis
 from clpinn.estimation.least_squares import assembled, largest_left, relative_weights, solved
 from clpinn.estimation.meshes import Breaks, curvature_breaks, refined_breaks, with_jumps
 from clpinn.estimation.perturbed_programs import PerturbedPrograms, programs_of
-from clpinn.estimation.results import Correction, Estimate
+from clpinn.estimation.results import Correction, Estimate, relative_difference, relative_norms
 from clpinn.estimation.splines import Splines, SplineSpace
 from clpinn.formulation.domain import Grid
 from clpinn.formulation.identity import Identity
@@ -50,14 +51,12 @@ NEWTON_STEPS, NEWTON_CHANGE = 8, 0.03
 """Newton steps at most, and the relative change at which they end."""
 HOPELESS = 5
 """So many resolutions in a row that leave a doubt, or at which Newton's method does not converge, end an estimate."""
+FALLING, FALLS = 0.75, 2
+"""A doubt is gone, too, if it falls below this fraction of itself at so many refinements in a row."""
 NEARLY_SOLVED = 0.05
 """If only this fraction of the residual is left, the next resolution is a little finer and not much."""
 LITTLE, SLOW, FAST = 1.2, 1.15, 0.65
 """Growth of the number of intervals: a little, or for an axis with none and with most of what is left (SLOW + FAST)."""
-ZERO = 1e-6
-"""An output whose solution is this fraction of its error is zero: it has no relative error."""
-NEGLIGIBLE = 1e-13
-"""An error below this fraction of the outputs is rounding."""
 SAMPLES = {1: 801, 2: 129, 3: 33}
 """Values on each axis of the grid on which the surrogate's curvature is seen."""
 
@@ -90,6 +89,11 @@ class Estimator:
         except (MemoryError, ArithmeticError, LinAlgError, ValueError) as error:
             # An estimate comes at the end of long work, which must not be lost for it.
             return self._without_answer(f"The error is not estimated: {type(error).__name__}: {error}")
+
+    def outputs(self, network: Any, theta: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "points outputs"]:
+        """The outputs of a network at a theta, on the evaluation grid."""
+        nothing = np.zeros((len(self.evaluation), len(self.problem.outputs)))
+        return self._programs.values(_double(network), self.evaluation.points, np.asarray(theta, float), nothing)
 
     @cached_property
     def _programs(self) -> PerturbedPrograms:
@@ -152,6 +156,7 @@ class _Search:
             return self.estimator._without_answer(f"The error is not estimated: {limit}.")
         before: _Level | None = None
         difference, in_doubt = math.inf, 0
+        moves: list[float] = []
         while True:
             began = time.monotonic()
             level = self._level(breaks)
@@ -159,14 +164,16 @@ class _Search:
                 return self.estimator._without_answer(self._failure())
             error = level.corrected - self.base
             if before is not None:
-                difference = _difference(error, before.corrected - self.base, level.corrected)
+                difference = relative_difference(error, before.corrected - self.base, level.corrected)
             doubt = ""
             if level.converged and difference <= self.estimator.tolerance:
-                moved = self._moved(level)
-                if moved > self.estimator.tolerance:
-                    doubt = f"the error moves by {_percent(moved)} if all residuals count alike"
-            if level.converged and difference <= self.estimator.tolerance and not doubt:
-                return self._result(level, difference, True, self._agreement(level, before, difference))
+                moves.append(self._moved(level))
+                if moves[-1] > self.estimator.tolerance:
+                    doubt = f"the error moves by {_percent(moves[-1])} if all residuals count alike"
+                if not doubt or _vanishing(moves):
+                    return self._result(level, difference, True, self._agreement(level, before, difference, doubt))
+            else:
+                moves.clear()
             in_doubt = in_doubt + 1 if doubt or not level.converged else 0
             breaks = self._refined(level)
             needed = self._space(breaks).size
@@ -217,7 +224,7 @@ class _Search:
             if not np.isfinite(corrected).all():
                 return None
             moved = np.linalg.norm(change) / max(float(np.linalg.norm(raw)), 1e-300)
-            small = np.nan_to_num(_relative(corrected - self.base, corrected), nan=math.inf).max() < LARGE
+            small = np.nan_to_num(relative_norms(corrected - self.base, corrected), nan=math.inf).max() < LARGE
             converged = moved < NEWTON_CHANGE or (step == 1 and small)
             if converged:
                 break
@@ -235,7 +242,7 @@ class _Search:
         other = self._newton(level.space, level.per_interval, level.relative_weights)
         if other is None or not other.converged:
             return math.inf
-        return _difference(level.corrected - self.base, other.corrected - self.base, level.corrected)
+        return relative_difference(level.corrected - self.base, other.corrected - self.base, level.corrected)
 
     def _raw(self, space: SplineSpace, unknowns: np.ndarray) -> Float[np.ndarray, "points outputs"]:
         return self._correction(space, unknowns).on_grid(self.problem, self.grid)
@@ -315,7 +322,7 @@ class _Search:
     def _result(self, level: _Level, difference: float, resolved: bool, reason: str) -> Estimate:
         error = level.corrected - self.base
         names = self.problem.outputs
-        relative = _relative(error, level.corrected)
+        relative = relative_norms(error, level.corrected)
         return Estimate(
             dict(zip(names, relative.tolist())),
             dict(zip(names, np.abs(error).max(axis=0).tolist())),
@@ -328,11 +335,12 @@ class _Search:
             self._correction(level.space, level.unknowns),
         )
 
-    def _agreement(self, level: _Level, before: _Level | None, difference: float) -> str:
+    def _agreement(self, level: _Level, before: _Level | None, difference: float, doubt: str) -> str:
         assert before is not None
         steps = f", {level.steps} Newton steps" if level.steps > 1 else ""
         splines = f"{_counts(before)} and {_counts(level)} splines"
-        return f"Two resolutions agree to {_percent(difference)}: {splines}{steps}."
+        vanishing = f" Though {doubt}, it moves by less with each resolution." if doubt else ""
+        return f"Two resolutions agree to {_percent(difference)}: {splines}{steps}.{vanishing}"
 
     def _disagreement(self, level: _Level, before: _Level | None, difference: float, doubt: str, limit: str) -> str:
         if not level.converged:
@@ -368,18 +376,13 @@ def _left_by_axis(level: _Level) -> list[Float[np.ndarray, " intervals"]]:
     return by_axis
 
 
-def _relative(error: np.ndarray, outputs: np.ndarray) -> Float[np.ndarray, " outputs"]:
-    """Norms of the error, relative to those of the outputs; NaN for an output that is zero up to rounding."""
-    size, norms = np.linalg.norm(outputs, axis=0), np.linalg.norm(error, axis=0)
-    zero = size <= ZERO * norms
-    return np.where(zero & (norms > 0), math.nan, norms / np.where(zero, 1.0, size))
+def _vanishing(moves: list[float]) -> bool:
+    """Whether a doubt falls by much with each refinement: two weightings then have one limit.
 
-
-def _difference(error: np.ndarray, before: np.ndarray, outputs: np.ndarray) -> float:
-    """The largest difference of two errors over the outputs, relative to the error. Rounding counts as none."""
-    size = np.maximum(np.linalg.norm(error, axis=0), NEGLIGIBLE * np.linalg.norm(outputs, axis=0))
-    apart = np.linalg.norm(error - before, axis=0)
-    return float(np.max(np.where(apart > 0, apart / np.where(size > 0, size, 1.0), 0.0)))
+    Where a small residual hides a large error, they have two, and the doubt stays.
+    """
+    last = moves[-FALLS - 1 :]
+    return len(last) > FALLS and all(after <= FALLING * before for before, after in pairwise(last))
 
 
 def _counts(level: _Level) -> str:

@@ -1,6 +1,7 @@
 """What an estimate gives: the error at one theta, and the correction that it is made of."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -9,6 +10,15 @@ from clpinn.estimation.splines import SplineSpace
 from clpinn.formulation.domain import Grid
 from clpinn.formulation.perturbed import to_scaled
 from clpinn.formulation.problem import Problem
+
+OWN = 0.2
+"""What an estimate leaves of an error, relative to the difference of its two resolutions: about 0.1 in the median, and
+mostly below 1 (docs/error-measured.md)."""
+ZERO = 1e-6
+"""An output whose solution is this fraction of its error is zero: it has no relative error."""
+
+NEGLIGIBLE = 1e-13
+"""An error below this fraction of the outputs is rounding."""
 
 
 @dataclass(frozen=True)
@@ -50,3 +60,43 @@ class Estimate:
     difference: float
     newton_steps: int
     correction: Correction | None
+
+
+def relative_norms(error: np.ndarray, outputs: np.ndarray) -> Float[np.ndarray, " outputs"]:
+    """Norms of an error (points, outputs), relative to those of the outputs; NaN for an output that is zero."""
+    size, norms = np.linalg.norm(outputs, axis=0), np.linalg.norm(error, axis=0)
+    zero = size <= ZERO * norms
+    return np.where(zero & (norms > 0), math.nan, norms / np.where(zero, 1.0, size))
+
+
+def relative_difference(error: np.ndarray, before: np.ndarray, outputs: np.ndarray) -> float:
+    """The largest difference of two errors over the outputs, relative to the error. Rounding counts as none."""
+    size = np.maximum(np.linalg.norm(error, axis=0), NEGLIGIBLE * np.linalg.norm(outputs, axis=0))
+    apart = np.linalg.norm(error - before, axis=0)
+    return float(np.max(np.where(apart > 0, apart / np.where(size > 0, size, 1.0), 0.0)))
+
+
+def remaining(estimate: Estimate, outputs: np.ndarray, corrected: np.ndarray) -> Estimate:
+    """What other outputs leave of an estimated error, on the evaluation grid (points, outputs).
+
+    The estimate is that of `outputs`, so the solution is `outputs` plus its error, as far as the estimate is exact.
+    What it may leave itself counts as well.
+    """
+    solution = outputs + estimate.error
+    error, own = solution - corrected, OWN * estimate.difference * estimate.error
+    names = list(estimate.relative_l2)
+    relative, largest = (
+        np.hypot(*parts)
+        for parts in (
+            (relative_norms(error, solution), relative_norms(own, solution)),
+            (np.abs(error).max(axis=0), np.abs(own).max(axis=0)),
+        )
+    )
+    return replace(
+        estimate,
+        relative_l2=dict(zip(names, relative.tolist())),
+        largest=dict(zip(names, largest.tolist())),
+        error=error,
+        reason=f"What a correction leaves of an estimated error. {estimate.reason}",
+        correction=None,
+    )

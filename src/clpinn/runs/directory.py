@@ -5,7 +5,7 @@ history.jsonl    losses by name, validation loss and set sizes, along the run
 events.jsonl     each event: thetas queried, scores, newcomer, moves, weights
 metrics.json     the outcome: errors, queries, wall time by activity, forgetting, coverage
 errors.csv       errors per theta
-model.clpinn     the surrogate, in one file
+model.clpinn     the surrogate, in one file, corrected over the box if that is better
 adapted.clpinn   the surrogate with heads, written by `clpinn adapt`
 checkpoint/      what is needed to resume
 tasks/           Meta-PINN only: one run directory per task
@@ -53,6 +53,7 @@ from clpinn.runs.records import (
     read_table,
 )
 from clpinn.runs.register import record_problem, recorded_problem
+from clpinn.surrogate.box_correction import without_box_correction
 from clpinn.surrogate.error_map import ErrorMap
 from clpinn.surrogate.file import MODEL
 from clpinn.surrogate.provenance import digest
@@ -127,7 +128,7 @@ class RunDirectory:
         if not self.ended:
             self.config  # noqa: B018  raises the better error where this is no run at all
             raise self._not_ended()
-        return read_json(self._path(METRICS), METRICS_FORM, {"estimated": None})
+        return read_json(self._path(METRICS), METRICS_FORM, {"estimated": None, "correction": None})
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -222,6 +223,15 @@ class RunDirectory:
             if wrong:
                 raise _tampered(self._path(CHECKPOINT), wrong)
             return jax.tree.map(jax.numpy.asarray, loaded.tree["network"])
+
+    @property
+    def answering_network(self) -> Any:
+        """The network of the last checkpoint, with the correction over the box that model.clpinn has for it."""
+        network = self.network
+        with suppress(ClpinnError):  # there is no file yet, or it is of another problem
+            if digest(without_box_correction(self.surrogate.network)) == digest(network):
+                return self.surrogate.network
+        return network
 
     @property
     def problem_label(self) -> str:
@@ -346,13 +356,11 @@ class RunDirectory:
 
     def keep_errors(self, network: Any, errors: ErrorMap) -> None:
         """Keep a map of estimated errors in the surrogate's file and in the metrics, if the file has that network."""
-        if self.changed_problem:  # the file is of the problem as it was
-            return
         try:
             surrogate = self.surrogate
         except ClpinnError:  # there is no file, or it is of another problem than the one that was evaluated
             return
-        if digest(surrogate.network) != digest(network):
+        if self.changed_problem or digest(surrogate.network) != digest(network):  # the file is of what was before
             return
         surrogate.with_errors(errors).save(self._path(MODEL))
         if self.ended:

@@ -26,6 +26,7 @@ from clpinn.keys import Key
 from clpinn.networks.architecture import precision
 from clpinn.shown import html_table
 from clpinn.surrogate.answers import in_chunks
+from clpinn.surrogate.box_correction import at_theta
 from clpinn.surrogate.surrogate import Surrogate
 
 CHUNK = 16384
@@ -141,7 +142,9 @@ def evaluate(
     base = network.network if isinstance(network, Surrogate) else network
     with jax.enable_x64(precision(base) == jnp.float64):
         for i, theta in enumerate(thetas):
-            network_at_theta = network.at(theta) if isinstance(network, Surrogate) else network
+            network_at_theta = (
+                network.at(theta) if isinstance(network, Surrogate) else at_theta(problem, network, theta)
+            )
             predicted, residual = _predict(problem, network_at_theta, points, theta)
             res_pde.append(residual)
             if problem.reference is not None:

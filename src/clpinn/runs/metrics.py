@@ -1,6 +1,7 @@
 """What metrics.json says of a run."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from clpinn.runs.directory import RunDirectory
 from clpinn.runs.display import Display
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.runs.records import plain
+from clpinn.surrogate.box_correction import at_theta
 from clpinn.surrogate.error_map import ErrorMap, error_map
 from clpinn.training.settings import Settings
 from clpinn.training.state import State
@@ -31,7 +33,7 @@ def estimated_errors(
     """The map of a network's estimated errors at the thetas that a run is evaluated at."""
     return error_map(
         Estimator(problem),
-        lambda theta: network,
+        partial(at_theta, problem, network),
         seconds=seconds,
         progress=lambda done, total: display.evaluation("estimates", done, total),
         candidates=evaluation_thetas(settings),
@@ -73,12 +75,35 @@ def run_metrics(
         "outputs": summary["outputs"],
         "has_reference": problem.reference is not None,
         "estimated": None,  # until errors have been estimated
+        "correction": None,
         "forgetting": _forgetting(trainer, state, directory),
         "coverage_hole": coverage_hole(problem.candidates.points, thetas, trainer.box) if len(thetas) else None,
         "validation": state.validation if natural else None,
         "not_learnt": trainer.not_learnt(state),
     }
     return plain(metrics)
+
+
+def corrected_metrics(
+    metrics: Mapping[str, Any], correction: Mapping[str, Any] | None, errors: Metrics, estimated: ErrorMap
+) -> dict[str, Any]:
+    """What metrics.json says of a surrogate whose errors are estimated, and that may be corrected over the box.
+
+    `correction` is what is known of the correction, `errors` and `estimated` are of the surrogate as it is now. The
+    errors of the network alone are kept beside.
+    """
+    summary = errors.summary()
+    if correction is not None:
+        names = ("used", "reason", "thetas", "resolved")
+        correction = {name: correction[name] for name in names} | {"network_outputs": metrics["outputs"]}
+    return plain(
+        {
+            "res_pde_macro": summary["res_pde_macro"],
+            "outputs": summary["outputs"],
+            "estimated": estimated.summary(),
+            "correction": correction,
+        }
+    )
 
 
 def not_learnt_text(metrics: Mapping[str, Any]) -> str | None:

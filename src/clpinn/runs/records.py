@@ -82,6 +82,12 @@ def estimates_or_none(value: Any) -> bool:
     return all(misfit(figures, form) is None for figures in value["outputs"].values())
 
 
+def correction_or_none(value: Any) -> bool:
+    """What metrics.json says of a correction over the box, or None."""
+    form = {"used": bool, "reason": str, "thetas": count, "resolved": number, "network_outputs": errors_by_output}
+    return value is None or misfit(value, form) is None
+
+
 DESCRIPTION = {"class": str, "options": dict, "coordinates": str, "parameters": str, "outputs": [str]}
 CONFIG_FORM = {
     "problem": text_or_none,
@@ -106,6 +112,7 @@ METRICS_FORM = {
     "outputs": errors_by_output,
     "has_reference": bool,
     "estimated": estimates_or_none,
+    "correction": correction_or_none,
 }
 HISTORY_FORM = {
     "step": count,

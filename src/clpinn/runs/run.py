@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from clpinn.errors import ClpinnError, Outcome, RunError
+from clpinn.errors import ClpinnError, Outcome, RunError, SettingsError
 from clpinn.formulation.problem import Problem, describe
 from clpinn.formulation.references import reference_at
 from clpinn.formulation.validation import undetermined, user_error, validate
@@ -122,6 +122,11 @@ def _run(
     """As `run`. `stop_requested` is given if the caller listens to signals already."""
     validate(problem)
     settings = from_dict(to_dict(settings))  # turns NumPy's numbers into plain ones
+    if settings.correct and (len(problem.parameters) == 0 or settings.network.kind == "standard"):
+        raise SettingsError(
+            "correct=true corrects a surrogate over a box of parameters, and this one has a single theta. Leave it "
+            "out, and correct the result there: surrogate.correct(), clpinn adapt."
+        )
     stored = directory.settings_to_resume(resume)
     if stored is not None:
         _check_same_problem(directory, problem, name)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from clpinn.runs.directory import RunDirectory
 from clpinn.runs.error_goal import ErrorGoal
 from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.runs.metrics import (
+    corrected_metrics,
     displaced_thetas,
     estimated_errors,
     evaluation_thetas,
@@ -23,7 +24,6 @@ from clpinn.runs.metrics import (
 )
 from clpinn.runs.records import plain
 from clpinn.shown import html_table
-from clpinn.surrogate.error_map import ErrorMap
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.optimizers import Step
 from clpinn.training.settings import Settings
@@ -32,8 +32,9 @@ from clpinn.training.trainer import DONE, Trainer
 
 SHORTEST = 10.0
 """Errors are estimated at the end of a run if training took so many seconds. `clpinn evaluate` always does it."""
-SHARE, LONGEST = 0.5, 60.0
-"""The estimates at the end take at most this share of the training time, and so many seconds."""
+SHARE, LONG, LONG_SHARE = 0.5, 60.0, 0.1
+"""Estimates and corrections at the end take at most the first share of the training time. If that is more than so many
+seconds, they take at most so many or the last share."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,25 +196,36 @@ class Session:
         metrics = run_metrics(trainer, state, outcome, errors, elapsed(), directory)
         surrogate = Surrogate(trainer.problem, state.network, record=self._record(state, metrics))
         directory.write_result(surrogate, metrics, errors.table())  # before estimates: they may take a while
-        with trainer.timing.measure("evaluation"):
-            estimated = self._estimated(state.network, seconds, outcome)
-        if estimated is not None:
-            metrics |= plain({"estimated": estimated.summary(), "seconds": trainer.timing.seconds})
-            metrics["wall_seconds"] = elapsed()
-            surrogate = surrogate.with_errors(estimated)
+        if seconds >= SHORTEST and outcome not in (Outcome.STOPPED, Outcome.DIVERGED):
+            surrogate = self._estimated(surrogate, end_seconds(seconds))
+        if surrogate.errors is not None:
+            correction = surrogate.record.get("box_correction")
+            if correction is not None and correction["used"]:
+                with trainer.timing.measure("evaluation"):
+                    errors = evaluate(trainer.problem, surrogate, thetas, self.observer.display.evaluation)
+            metrics |= corrected_metrics(metrics, correction, errors, surrogate.errors)
+            metrics |= {"seconds": plain(trainer.timing.seconds), "wall_seconds": elapsed()}
+            surrogate = replace(surrogate, record={**surrogate.record, "outputs": metrics["outputs"]})
             directory.write_result(surrogate, metrics, errors.table())
         text = not_learnt_text(metrics)
         if text is not None and outcome not in (Outcome.STOPPED, Outcome.DIVERGED):  # these speak for themselves
             self.observer.message(text)
         return Result(surrogate, metrics, directory.folder)
 
-    def _estimated(self, network: Any, seconds: float, outcome: Outcome) -> ErrorMap | None:
-        """The map of estimated errors after so many seconds of training; None after few, or if it was stopped."""
-        if seconds < SHORTEST or outcome in (Outcome.STOPPED, Outcome.DIVERGED):
-            return None
-        return estimated_errors(
-            self.trainer.problem, network, self.trainer.settings, self.observer.display, min(LONGEST, SHARE * seconds)
-        )
+    def _estimated(self, surrogate: Surrogate, seconds: float) -> Surrogate:
+        """The surrogate with a map of its estimated errors, and corrected over the box if the settings say so."""
+        settings, display = self.trainer.settings, self.observer.display
+        with self.trainer.timing.measure("evaluation"):
+            if not settings.correct:
+                return surrogate.with_errors(
+                    estimated_errors(surrogate.problem, surrogate.network, settings, display, seconds)
+                )
+        with self.trainer.timing.measure("correction"):
+            return surrogate.correct_box(
+                seconds=seconds,
+                progress=lambda done, total: display.evaluation("correction", done, total),
+                stop=self.stop_requested,
+            )
 
     def _restored(self, start: State) -> tuple[State, float]:
         """The state to go on from, and the wall seconds of the run until then."""
@@ -261,6 +273,11 @@ class Session:
             "displaced": [list(theta) for theta in dict.fromkeys(map(tuple, state.displaced[:, :-2].tolist()))],
             **{name: metrics[name] for name in names},
         }
+
+
+def end_seconds(training: float) -> float:
+    """The time that estimates and corrections may take at the end of so many seconds of training."""
+    return min(SHARE * training, max(LONG, LONG_SHARE * training))
 
 
 def may_reopen(settings: Settings) -> bool:

@@ -26,11 +26,13 @@ from clpinn.formulation.thetas import theta_text
 from clpinn.networks.architecture import cast, precision
 from clpinn.networks.standard import StandardPINN
 from clpinn.surrogate.adaptations import Heads
-from clpinn.surrogate.box_correction import for_single_precision
+from clpinn.surrogate.box_correction import BoxCorrected, at_theta, for_single_precision
 from clpinn.surrogate.corrections import Corrections
 
 CHUNK = 4096
 """Points that one compiled computation evaluates at once."""
+MANY = 500
+"""A corrected network is made for one theta if so many points are asked for there."""
 BLOCK = 16 * CHUNK
 """Points that are spread out at once on the host. This bounds memory, whatever the arrays broadcast to."""
 
@@ -55,10 +57,11 @@ class Answers:
 
     def network_at(self, theta: Float[np.ndarray, " parameters"]) -> Any:
         """The network that answers at a theta: the base with its head, or the base alone if no head is used there."""
-        if self.heads is None:
-            return self.network
-        matches = np.flatnonzero(np.all(self.heads.thetas == theta, axis=1))
-        return self.heads.network(self.problem, self.network, int(matches[0])) if len(matches) else self.network
+        if self.heads is not None:
+            matches = np.flatnonzero(np.all(self.heads.thetas == theta, axis=1))
+            if len(matches):
+                return self.heads.network(self.problem, self.network, int(matches[0]))
+        return at_theta(self.problem, self.network, theta)
 
     def named(self, derivatives: tuple[str, ...], given: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
         """Outputs, or derivatives if some are named, at values by name, in physical coordinates."""
@@ -170,6 +173,13 @@ class Answers:
             if chosen.any():
                 yield network, chosen
                 others &= ~chosen
+        remaining = np.flatnonzero(others)
+        if isinstance(self.network, BoxCorrected) and len(remaining) >= MANY:
+            distinct, numbers, counts = np.unique(thetas[remaining], axis=0, return_inverse=True, return_counts=True)
+            for k in np.flatnonzero(counts >= MANY):
+                chosen = remaining[numbers.reshape(-1) == k]
+                others[chosen] = False
+                yield at_theta(self.problem, self.network, distinct[k]), np.isin(np.arange(len(thetas)), chosen)
         if others.any():
             yield self.network, others
 

@@ -15,9 +15,10 @@ from jaxtyping import Array, Float
 
 from clpinn.calculus.jets import Jet
 from clpinn.formulation.problem import Problem
-from clpinn.networks.architecture import Architecture
+from clpinn.formulation.thetas import features
+from clpinn.networks.architecture import Architecture, cast, precision
 from clpinn.surrogate.box_kernel import Kernel, reweighted
-from clpinn.surrogate.corrections import StackedSplines, composed, inside
+from clpinn.surrogate.corrections import Corrected, StackedSplines, composed, inside
 
 
 class BoxCorrection(eqx.Module):
@@ -69,10 +70,17 @@ class BoxCorrection(eqx.Module):
         weights = reweighted(np.asarray(self.places), np.asarray(self.weights))
         return eqx.tree_at(lambda tree: tree.weights, self, weights)
 
-    def amounts(self, features: Float[Array, " features"]) -> Float[Array, " modes"]:
+    def amounts(self, features: Any, xp: Any = jnp) -> Any:
         """How much of each mode a theta gets."""
-        place = self.kernel.places(inside(features), jnp)
-        return Kernel.between(place, self.places, jnp) @ self.weights
+        place = self.kernel.places(inside(features, xp), xp)
+        return Kernel.between(place, self.places, xp) @ self.weights
+
+    def splines_at(self, features: Float[np.ndarray, " features"]) -> StackedSplines:
+        """The correction at one theta, as splines of that theta alone."""
+        arrays = jax.tree.map(np.asarray, self)
+        modes = arrays.modes.coefficients.reshape(arrays.weights.shape[1], -1, *arrays.modes.coefficients.shape[2:])
+        coefficients = np.tensordot(arrays.amounts(features, np), modes, 1)[None]
+        return eqx.tree_at(lambda splines: splines.coefficients, arrays.modes, coefficients)
 
     def values(self, features: Any) -> Float[Array, "modes outputs"]:
         """The modes at a point."""
@@ -100,6 +108,16 @@ class BoxCorrected(eqx.Module):
             return raw + correction.amounts(parameters) @ correction.values(coordinates)
         amounts = composed(lambda features: correction.amounts(jnp.stack(features)), parameters)
         return raw + amounts @ composed(correction.values, coordinates)
+
+
+def at_theta(problem: Problem, network: Any, theta: Float[np.ndarray, " parameters"]) -> Any:
+    """A network for one theta. A correction over the box is one set of splines there, which takes less time."""
+    if not isinstance(network, BoxCorrected):
+        return network
+    dtype = precision(network.base)
+    with jax.enable_x64(dtype == jnp.float64):
+        splines = network.correction.splines_at(features(np.asarray(theta)[None], problem.parameters)[0])
+        return Corrected(network.base, cast(jax.tree.map(jnp.asarray, splines), dtype), jnp.zeros((), jnp.int32))
 
 
 def without_box_correction(network: Any) -> Any:

@@ -20,6 +20,8 @@ SMOOTHING = 1e-6
 """Added to squared distances, so that the kernel has derivatives where the distance is zero."""
 NUGGET, SINGLE_NUGGET = 1e-8, 1e-6
 """Added to the diagonal of the kernel matrix; and for computations in single precision."""
+ROUNDING = 1e-3
+"""Deviations below this are those of the nugget."""
 SCALES, BENDS = (0.05, 2.0), (-6.0, 6.0)
 """Ranges of the kernel's lengths, for axes of length one, and of its bends."""
 PENALTY = 0.02
@@ -81,11 +83,17 @@ class Interpolation:
         """Weights of the kernels at the thetas, if a field is a row of numbers."""
         return cho_solve(self.factor, self.fields)
 
-    def spread(self, others: Float[np.ndarray, "others features"]) -> Float[np.ndarray, " others"]:
-        """The deviation of a Gaussian process with this kernel at other thetas: how little is known there."""
-        kernels = Kernel.between(self.kernel.places(others)[None], self.places[:, None])
-        whitened = solve_triangular(self.factor[0], kernels, lower=True)
-        return np.sqrt(np.maximum(1 - (whitened**2).sum(axis=0), NUGGET))
+    def unknown(self, others: Float[np.ndarray, "others features"]) -> Float[np.ndarray, " others"]:
+        """How little is known at other thetas: the deviation of a Gaussian process with this kernel.
+
+        Where it is as small as rounding everywhere, the distance to the nearest theta.
+        """
+        places = self.kernel.places(others)[None]
+        whitened = solve_triangular(self.factor[0], Kernel.between(places, self.places[:, None]), lower=True)
+        deviation = np.sqrt(np.maximum(1 - (whitened**2).sum(axis=0), 0))
+        if deviation.max() > ROUNDING:
+            return deviation
+        return np.linalg.norm(places - self.places[:, None], axis=2).min(axis=0)
 
 
 def _matrix(places: Float[np.ndarray, "thetas features"]) -> Float[np.ndarray, "thetas thetas"]:

@@ -135,9 +135,9 @@ class StackedSplines(eqx.Module):
         return total
 
 
-def inside(scaled: Array) -> Array:
+def inside(scaled: Any, xp: Any = jnp) -> Any:
     """A scaled value, or the nearer end of [-1, 1] for one that is outside."""
-    return jnp.where(jnp.abs(scaled) > 1 + OUTSIDE, jnp.sign(scaled), scaled)
+    return xp.where(xp.abs(scaled) > 1 + OUTSIDE, xp.sign(scaled), scaled)
 
 
 def _array_shapes(

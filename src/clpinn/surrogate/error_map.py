@@ -244,7 +244,7 @@ def error_map(
 
     The thetas are chosen from `candidates`, by default those of the problem.
     """
-    count = THETAS + MORE_THETAS * max(0, len(estimator.problem.parameters) - 1) if count is None else count
+    count = usual_count(estimator.problem) if count is None else count
     if count < 1 or (seconds is not None and not seconds > 0):
         raise ProblemError(f"A map needs at least one theta and a time above zero, but got {count} and {seconds}.")
     problem, start = estimator.problem, time.monotonic()
@@ -254,13 +254,18 @@ def error_map(
     thetas: list[np.ndarray] = []
     estimates: list[Estimate] = []
     while len(thetas) < count:
-        theta = waiting.pop(0) if waiting else _next_theta(problem, candidates, np.array(thetas), estimates)
+        theta = waiting.pop(0) if waiting else next_theta(problem, np.array(thetas), estimates, candidates)
         thetas.append(theta)
         estimates.append(estimator.at(network_at(theta), theta))
         progress(len(thetas), count)
         if seconds is not None and time.monotonic() - start > seconds:
             break
-    return _map_of(problem, np.array(thetas), estimates)
+    return map_of(problem, np.array(thetas), estimates)
+
+
+def usual_count(problem: Problem) -> int:
+    """The number of thetas of a map if nothing else is said."""
+    return THETAS + MORE_THETAS * max(0, len(problem.parameters) - 1)
 
 
 def _first_thetas(problem: Problem, candidates: Points, count: int, most_corners: int) -> Points:
@@ -275,8 +280,11 @@ def _first_thetas(problem: Problem, candidates: Points, count: int, most_corners
     return candidates[list(dict.fromkeys([*chosen, *corners[:most_corners]]))]
 
 
-def _next_theta(problem: Problem, candidates: Points, thetas: Points, estimates: Sequence[Estimate]) -> np.ndarray:
+def next_theta(
+    problem: Problem, thetas: Points, estimates: Sequence[Estimate], candidates: Points | None = None
+) -> np.ndarray:
     """The candidate that tells most: the one with the largest upper bound, and every other time the least known one."""
+    candidates = problem.candidates.points if candidates is None else candidates
     errors = np.array([list(estimate.relative_l2.values()) for estimate in estimates])
     finite = np.where(np.isfinite(errors), errors, np.nanmax(errors[np.isfinite(errors)], initial=LOWEST))
     process = process_through(problem, thetas, _logarithm(finite).mean(axis=1))
@@ -285,7 +293,8 @@ def _next_theta(problem: Problem, candidates: Points, thetas: Points, estimates:
     return candidates[int(np.argmax(np.where(is_among(candidates, thetas), -np.inf, score)))]
 
 
-def _map_of(problem: Problem, thetas: Points, estimates: Sequence[Estimate]) -> ErrorMap:
+def map_of(problem: Problem, thetas: Points, estimates: Sequence[Estimate]) -> ErrorMap:
+    """The map of estimates at thetas (thetas, parameters)."""
     chosen = np.ix_(*field_indices(problem).values())
     shape = problem.evaluation.shape
     fields = [[column.reshape(shape)[chosen].ravel() for column in estimate.error.T] for estimate in estimates]

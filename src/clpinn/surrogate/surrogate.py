@@ -18,7 +18,7 @@ surrogate.save("burgers.clpinn")                  one file; clpinn.load reads it
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ from clpinn.surrogate import file
 from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
 from clpinn.surrogate.answers import Answers
-from clpinn.surrogate.box_correction import without_box_correction
+from clpinn.surrogate.box_correction import at_theta, without_box_correction
 from clpinn.surrogate.correct_box import correct_box
 from clpinn.surrogate.corrections import Corrections, corrections_at
 from clpinn.surrogate.error import ErrorEstimate, error_estimates
@@ -227,20 +227,21 @@ class Surrogate:
         thetas: int | None = None,
         seconds: float | None = None,
         progress: Callable[[int, int], None] = lambda done, of: None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> "Surrogate":
         """A surrogate whose estimated error is added at every theta: known at some thetas, interpolated between them.
 
-        The correction is used only if it is better at thetas that it had not seen: `record["box_correction"]` of the
-        result tells. By default errors are estimated at 48 thetas, twice as many for each further parameter, at most at
-        400; or, if you give `seconds`, until that time is over. An earlier correction over the box is replaced.
+        It is used only if it is better at further thetas, which it does not know: `record["box_correction"]` of the
+        result tells, and `errors` has what is left there. By default it is made of 48 thetas, twice as many for each
+        further parameter, at most of 400; or, if you give `seconds`, of as many as fit. It replaces an earlier one.
+        When `stop` says so, no further theta is begun.
         """
         if self.heads is not None:
             raise ProblemError("Correct the box before single thetas: this surrogate is adapted at some already.")
         base = without_box_correction(self.network)
-        result = correct_box(Estimator(self.problem), base, thetas, seconds, progress)
+        result = correct_box(Estimator(self.problem), base, thetas, seconds, progress, stop)
         record = {**self.record, "box_correction": result.summary(self.problem.outputs)}
-        errors = None if result.used or base is not self.network else self.errors
-        return replace(self, network=result.network, record=record, errors=errors)
+        return replace(self, network=result.network, record=record, errors=result.errors)
 
     # Measurements ------------------------------------------------------------------------------------------------
 
@@ -325,10 +326,10 @@ class Surrogate:
         """Estimated errors over the whole parameter box: macro and worst error with their spread, and a map between.
 
         Errors without heads are estimated at `thetas` thetas (24, and 12 more for each further parameter), placed where
-        they tell most. A Gaussian process interpolates. No further theta is started after `seconds`. Training keeps
-        such a map as `surrogate.errors`; `with_errors` keeps one that you made.
+        they tell most. A Gaussian process interpolates. No theta is started after `seconds`. `with_errors` keeps a map.
         """
-        return error_map(Estimator(self.problem), lambda theta: self.network, thetas, seconds, progress)
+        network_at = partial(at_theta, self.problem, self.network)
+        return error_map(Estimator(self.problem), network_at, thetas, seconds, progress)
 
     def with_errors(self, errors: ErrorMap | None) -> "Surrogate":
         """The same surrogate with this map of its estimated errors."""

@@ -124,6 +124,8 @@ class Settings:
     """The validation loss to stop at (natural only)."""
     error: float | None = None
     """The worst estimated relative error over the box to stop at. Progress then ends later, see `natural`."""
+    correct: bool = True
+    """Whether the surrogate is corrected over the box at the end of the run."""
     probe: int = 0
     """Number of thetas whose errors are recorded along the run. Training does not depend on them."""
 
@@ -180,7 +182,7 @@ def to_dict(settings: Settings) -> dict[str, Any]:
 
 def from_dict(values: Mapping[str, Any]) -> Settings:
     """The settings that `to_dict` wrote; an unknown or ill-typed entry, or a number out of range, is an error."""
-    settings = _build(Settings, values, "")
+    settings = _build(Settings, {"correct": False, **values}, "")  # settings of before had no corrections
     _check_ranges(settings)
     return settings
 
