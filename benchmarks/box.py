@@ -122,10 +122,11 @@ def summary(cells: list[dict]) -> list[str]:
             by_problem[cell["problem"]].append(gain)
         mean = np.array([np.exp(np.log(each).mean(axis=0)) for each in by_problem.values()])
         middle, least = (" / ".join(f"{figure:.3g}" for figure in rows) for rows in (np.median(gains, 0), gains.min(0)))
+        about = f"{seconds:g} s, {len(some)} cells of {len(by_problem)} problems"
         lines.append(
-            f"{seconds:g} s, {len(some)} cells of {len(by_problem)} problems: median gain {middle}; smallest {least}. By "
-            f"the mean gain over seeds, the worst error is at least halved on {np.sum(mean[:, 1] >= 2)} problems, and "
-            f"the macro error is more than 10 % larger on {np.sum(mean[:, 0] < 1 / 1.1)}."
+            f"{about}: median gain {middle}, smallest {least}. By the mean gain over seeds, the worst error is at "
+            f"least halved on {np.sum(mean[:, 1] >= 2)} problems, and the macro error is more than 10 % larger on "
+            f"{np.sum(mean[:, 0] < 1 / 1.1)}."
         )
         known = [cell for cell in some if cell["corrected"]["used"] and cell["estimated"]["worst"] is not None]
         ratios = np.array([[cell["estimated"][k] / cell["corrected"][k] for k in ("macro", "worst")] for cell in known])

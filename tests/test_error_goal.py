@@ -73,7 +73,7 @@ def test_candidates_between_are_looked_at_before_the_goal_counts_as_reached():
         candidates = cl.Grid(rate=list(errors))
 
     goal = ErrorGoal(Fine(), 1e-3)
-    first = set(goal._thetas[:, 0].tolist())
+    first = set(goal._look.thetas[:, 0].tolist())
     assert len(first) == 16
     goal._estimator = FakeEstimator(errors)
     assert goal.reached(None, 1e6)
@@ -81,7 +81,7 @@ def test_candidates_between_are_looked_at_before_the_goal_counts_as_reached():
     goal = ErrorGoal(Fine(), 1e-3)
     goal._estimator = FakeEstimator(errors | dict.fromkeys(set(errors) - first, 5e-3))
     assert not goal.reached(None, 1e6)
-    assert len(goal._thetas) == 17  # the one above stays among those that are looked at
+    assert len(goal._look.thetas) == 17  # the one above stays among those that are looked at
     assert "5.0e-03" in goal.text()
 
 
@@ -123,6 +123,74 @@ def test_looking_takes_at_most_its_share_of_the_time(monkeypatch):
         assert elapsed < 20 or spent <= 0.1 * elapsed + 1
     assert len(goal._estimator.asked) > 50
     assert not goal.reached(None, 1.0)
+
+
+class Corrections:
+    """Stands in for correct_box: networks that are good from the n-th correction on."""
+
+    def __init__(self, good_from, monkeypatch, clock):
+        self.good_from, self.clock, self.seconds = good_from, clock, []
+        monkeypatch.setattr(error_goal, "correct_box", self)
+
+    def __call__(self, estimator, network, seconds):
+        self.seconds.append(seconds)
+        self.clock.now += seconds
+        errors = SimpleNamespace(over=lambda thetas: {"u": np.zeros((3, len(thetas)))})
+        return SimpleNamespace(
+            used=True, network="good" if len(self.seconds) >= self.good_from else "bad", errors=errors
+        )
+
+
+class ByNetwork(FakeEstimator):
+    """A corrected network that is good has small errors."""
+
+    def at(self, network, theta):
+        estimate = super().at(network, theta)
+        small = estimate.relative_l2["u"] / 100
+        return SimpleNamespace(**vars(estimate) | {"relative_l2": {"u": small}}) if network == "good" else estimate
+
+
+def test_a_correction_may_reach_the_goal(monkeypatch):
+    """Corrections take at most a tenth of the time, but for the first one, and each twice as long as the one before."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(error_goal.time, "perf_counter", lambda: clock.now)
+    corrections = Corrections(3, monkeypatch, clock)
+    goal = ErrorGoal(Growth(), 1e-3, np.array([[0.5], [0.6]]), correct=True)
+    goal._estimator = ByNetwork({0.5: 5e-3, 0.6: 5e-3})
+    for elapsed in range(10_000):
+        if goal.reached("network", elapsed):
+            break
+        assert (goal.result is None and "5.0e-03" in goal.text()) or elapsed < error_goal.FIRST_SECONDS
+        assert elapsed <= 150 or sum(corrections.seconds) <= 0.1 * elapsed
+    assert corrections.seconds == [5, 10, 20] and goal.result.network == "good" and elapsed < 1000
+
+
+def test_a_correction_is_not_tried_without_hope_or_if_not_asked_for(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    corrections = Corrections(1, monkeypatch, clock)
+    for errors, correct in ((5e-3, False), (0.5, True), (math.nan, True)):
+        goal = ErrorGoal(Growth(), 1e-3, np.array([[0.5]]), correct)
+        goal._estimator = ByNetwork({0.5: errors})
+        assert not any(goal.reached("network", elapsed) for elapsed in range(0, 2000, 50))
+    assert corrections.seconds == []
+
+
+def test_a_run_that_a_correction_ends(tmp_path, monkeypatch):
+    """The correction with which the goal was reached is that of the surrogate."""
+    for name in ("FIRST_SECONDS", "FIRST_CORRECTION", "LOOK_SHARE"):
+        monkeypatch.setattr(error_goal, name, 0.0)
+    monkeypatch.setattr(error_goal, "CORRECTION_SECONDS", 1e6)
+    monkeypatch.setattr(error_goal.ErrorGoal, "_reached_alone", looked_at_once)
+    result = cl.run(Growth(), cl.Settings(error=1e-4, steps=3000), tmp_path / "run", progress=False)
+    assert result.outcome is Outcome.ERROR and result.metrics["correction"]["used"]
+    assert result.metrics["outputs"]["u"]["rel_l2_worst"] < 1.25e-4
+    assert result.metrics["correction"]["network_outputs"]["u"]["rel_l2_worst"] > 1e-4
+
+
+def looked_at_once(goal, network, elapsed):
+    """A look at the network alone, which never is enough."""
+    goal._look.below(goal._estimator, lambda theta: network)
+    return False
 
 
 def test_a_run_ends_at_its_error(tmp_path):

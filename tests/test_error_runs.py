@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import clpinn as cl
 from clpinn.cli import tables
 from clpinn.cli.app import app
+from clpinn.errors import SettingsError
 from clpinn.estimation.estimate import Estimator
 from clpinn.runs import session
 from clpinn.runs.directory import RunDirectory
@@ -99,7 +100,7 @@ def test_a_run_ends_corrected(tmp_path, monkeypatch):
 def test_a_single_theta_has_no_box_to_correct(tmp_path):
     standard = override(cl.natural(Inflow(), "standard"), ["steps=1"])
     assert not standard.correct and not cl.paper(Inflow(), "acr").correct
-    with pytest.raises(cl.SettingsError, match="has a single theta"):
+    with pytest.raises(SettingsError, match="has a single theta"):
         cl.run(Inflow(), override(standard, ["correct=true"]), tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 

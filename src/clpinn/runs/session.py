@@ -24,6 +24,7 @@ from clpinn.runs.metrics import (
 )
 from clpinn.runs.records import plain
 from clpinn.shown import html_table
+from clpinn.surrogate.correct_box import BoxResult
 from clpinn.surrogate.surrogate import Surrogate
 from clpinn.training.optimizers import Step
 from clpinn.training.settings import Settings
@@ -137,7 +138,9 @@ class Session:
             directory.append_event(record)
             observer.event(record)
 
-        goal = None if settings.error is None else ErrorGoal(problem, settings.error, evaluation_thetas(settings))
+        goal = None
+        if settings.error is not None:
+            goal = ErrorGoal(problem, settings.error, evaluation_thetas(settings), settings.correct)
         newest_network = state.network
         validation = state.validation
 
@@ -184,10 +187,12 @@ class Session:
         if goal is not None and outcome is not Outcome.ERROR:
             observer.message(goal.text())
         save(state, now=True)
-        return self.finish(state, Outcome(outcome), elapsed)
+        return self.finish(state, Outcome(outcome), elapsed, None if goal is None else goal.result)
 
-    def finish(self, state: State, outcome: Outcome, elapsed: Callable[[], float]) -> Result:
-        """Evaluate the network and write the result of the run."""
+    def finish(
+        self, state: State, outcome: Outcome, elapsed: Callable[[], float], correction: BoxResult | None = None
+    ) -> Result:
+        """Evaluate the network and write the result of the run. A `correction` over the box may be there already."""
         trainer, directory = self.trainer, self.directory
         seconds = elapsed()
         with trainer.timing.measure("evaluation"):
@@ -196,14 +201,16 @@ class Session:
         metrics = run_metrics(trainer, state, outcome, errors, elapsed(), directory)
         surrogate = Surrogate(trainer.problem, state.network, record=self._record(state, metrics))
         directory.write_result(surrogate, metrics, errors.table())  # before estimates: they may take a while
-        if seconds >= SHORTEST and outcome not in (Outcome.STOPPED, Outcome.DIVERGED):
+        if correction is not None:
+            surrogate = surrogate.corrected_by(correction)
+        elif seconds >= SHORTEST and outcome not in (Outcome.STOPPED, Outcome.DIVERGED):
             surrogate = self._estimated(surrogate, end_seconds(seconds))
         if surrogate.errors is not None:
-            correction = surrogate.record.get("box_correction")
-            if correction is not None and correction["used"]:
+            record = surrogate.record.get("box_correction")
+            if record is not None and record["used"]:
                 with trainer.timing.measure("evaluation"):
                     errors = evaluate(trainer.problem, surrogate, thetas, self.observer.display.evaluation)
-            metrics |= corrected_metrics(metrics, correction, errors, surrogate.errors)
+            metrics |= corrected_metrics(metrics, record, errors, surrogate.errors)
             metrics |= {"seconds": plain(trainer.timing.seconds), "wall_seconds": elapsed()}
             surrogate = replace(surrogate, record={**surrogate.record, "outputs": metrics["outputs"]})
             directory.write_result(surrogate, metrics, errors.table())

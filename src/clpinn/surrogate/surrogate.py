@@ -41,7 +41,7 @@ from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
 from clpinn.surrogate.adaptations import AdaptationName, Heads
 from clpinn.surrogate.answers import Answers
 from clpinn.surrogate.box_correction import at_theta, without_box_correction
-from clpinn.surrogate.correct_box import correct_box
+from clpinn.surrogate.correct_box import BoxResult, correct_box
 from clpinn.surrogate.corrections import Corrections, corrections_at
 from clpinn.surrogate.error import ErrorEstimate, error_estimates
 from clpinn.surrogate.error_map import ErrorMap, error_map
@@ -239,7 +239,10 @@ class Surrogate:
         if self.heads is not None:
             raise ProblemError("Correct the box before single thetas: this surrogate is adapted at some already.")
         base = without_box_correction(self.network)
-        result = correct_box(Estimator(self.problem), base, thetas, seconds, progress, stop)
+        return self.corrected_by(correct_box(Estimator(self.problem), base, thetas, seconds, progress, stop))
+
+    def corrected_by(self, result: BoxResult) -> "Surrogate":
+        """The same surrogate with the network and the evidence of a correction over the box."""
         record = {**self.record, "box_correction": result.summary(self.problem.outputs)}
         return replace(self, network=result.network, record=record, errors=result.errors)
 
@@ -289,10 +292,9 @@ class Surrogate:
         /,
         **theta: float,
     ) -> ErrorEstimate:
-        """How wrong the surrogate is at one theta, estimated without a reference.
+        """How wrong the surrogate is at one theta, estimated without a reference, by the linearised equations.
 
-        The linearised equations are solved for the error. The estimate is `resolved` if two resolutions agree; only
-        then trust it. Measured data has no part in it.
+        The estimate is `resolved` if two resolutions agree; only then trust it. Measured data has no part in it.
 
         Args:
             tolerance: Two resolutions agree if they differ by less than this fraction of the error.
@@ -340,16 +342,14 @@ class Surrogate:
     def trust(self, **theta: float) -> Trust:
         """How well the equations hold at one theta, beside the whole box and the trained thetas.
 
-        The figures are norms of residuals on fresh points, relative to the size of the equations' own terms: 1e-3 means
-        that the terms cancel to about a thousandth. They do not bound the error.
+        The figures are norms of residuals, relative to the size of the equations' own terms. They bound no error.
         """
         return self._norms.trust(theta, self.at, self.tasks)
 
     def trust_map(self, progress: Progress | None = None, **values: ArrayLike) -> "xarray.Dataset":
         """The norms of `trust` over many thetas: `norm` is the total, `norm_NAME` that of each residual.
 
-        `values` has a value or a row of values for every parameter. Without any, the map is over the candidates.
-        `progress` is called with "residuals", the number of thetas done, and of all.
+        `values` has a value or a row of values for every parameter; without any, the map is over the candidates.
         """
         return self._norms.over(values, self.at, progress, self.provenance())
 
