@@ -2,9 +2,9 @@
 
     python benchmarks/ablation.py [PROBLEM ...] [--seeds 0 1 2] [--kept] [--out docs/ablation.md]
 
-Each cell is `clpinn train PROBLEM --method METHOD --seed SEED --seconds S`, with 60 s for Burgers and 120 s for
-Poisson-Boltzmann. It is kept in benchmarks/results/ablation with its commit, and a kept cell is not run again. Seconds
-are those of training; in the cells of today they include compilation.
+Each cell is `clpinn train PROBLEM --method METHOD --seed SEED --seconds S --set correct=false`, with 60 s for Burgers
+and 120 s for Poisson-Boltzmann. It is kept in benchmarks/results/ablation with its commit, and a kept cell is not run
+again. Seconds are those of training; in the cells of today they include compilation.
 
 Figures are means over seeds, with (smallest–largest). Errors are relative L2 errors over the grid of thetas: macro is
 the mean over thetas, worst the largest. Validation is the physics loss on independent points over the whole box. It is

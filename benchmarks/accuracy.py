@@ -2,10 +2,10 @@
 
     python benchmarks/accuracy.py [PROBLEM ...] [--seeds 0 1 2] [--seconds 60] [--method free] [--kept]
 
-Each cell is `clpinn train PROBLEM --seed SEED --seconds S` in a directory of its own under runs/accuracy. An
-interrupted cell is resumed. Its result and its commit are kept in benchmarks/results/accuracy. A kept cell is not run
-again, so the table can be made in parts. --kept runs nothing and shows all kept cells. --out writes the table to a
-page.
+Each cell is `clpinn train PROBLEM --seed SEED --seconds S --set correct=false` in a directory of its own under
+runs/accuracy: the network alone, before its correction over the box. An interrupted cell is resumed. Its result and its
+commit are kept in benchmarks/results/accuracy. A kept cell is not run again, so the table can be made in parts. --kept
+runs nothing and shows all kept cells. --out writes the table to a page.
 
 Seconds are those of training. In the cells of today they include compilation; evaluation on the full grid comes after
 them. Cores are those that the process may use (taskset -c 0 leaves one). The floors are our aims: a macro error ten
@@ -37,7 +37,7 @@ PAPER = {
 def cell(file: Path, folder: Path, name: str, seed: int, seconds: float, method: str, overrides: list[str]) -> dict:
     """What one run ended with, kept in `file`; run now in `folder` if that is not there."""
     if not file.exists():
-        options = ["--method", method, *(word for setting in overrides for word in ("--set", setting))]
+        options = ["--method", method, *(word for each in ("correct=false", *overrides) for word in ("--set", each))]
         commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
         command = [sys.executable, "-m", "clpinn", "train", name, "--seed", str(seed), "--seconds", f"{seconds:g}"]
         subprocess.run([*command, *options, "--out", str(folder), "--resume"], check=True, stdout=sys.stderr)

@@ -3,8 +3,9 @@
     python benchmarks/breadth.py [PROBLEM ...] [--seconds 60] [--kept] [--out docs/breadth.md]
 
 The problems are those of benchmarks/user_problems.py and two examples: textbook equations with soft conditions. None is
-scaled or prepared in another way. Each cell is `clpinn train PROBLEM --seed 0 --seconds S`. It is kept in
-benchmarks/results/breadth with its commit, and a kept cell is not run again.
+scaled or prepared in another way. Each cell is `clpinn train PROBLEM --seed 0 --seconds S --set correct=false`: the
+network alone, before its correction over the box. It is kept in benchmarks/results/breadth with its commit, and a kept
+cell is not run again.
 
 Seconds are those of training; in the cells of today they include compilation. Cores are those that the process may use.
 Errors are relative L2 errors over the problem's grid of thetas, for the output with the largest error. Macro is the

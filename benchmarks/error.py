@@ -2,10 +2,10 @@
 
     python benchmarks/error.py [PROBLEM ...] [--seconds 60] [--kept] [--out docs/error-measured.md]
 
-Each surrogate is `clpinn train PROBLEM --seed 0 --seconds S`. Its error is estimated at 40 thetas that are drawn over
-the parameter box and lie on no grid. References give the true errors and decide nothing. A cell is kept in
-benchmarks/results/error with its commit and all figures per theta, and is not measured again. Runs are kept in
-runs/error.
+Each surrogate is `clpinn train PROBLEM --seed 0 --seconds S --set correct=false`: the network alone. Its error is
+estimated at 40 thetas that are drawn over the parameter box and lie on no grid. References give the true errors and
+decide nothing. A cell is kept in benchmarks/results/error with its commit and all figures per theta, and is not
+measured again. Runs are kept in runs/error.
 
 Errors are relative L2 errors over the evaluation grid. Macro is the mean over thetas, worst the largest; of several
 outputs the one with the largest true error is shown. The effectivity is the estimated error divided by the true one;
@@ -55,7 +55,8 @@ def trained(name: str, seconds: float) -> cl.Surrogate:
     folder = Path("runs/error") / name
     command = [sys.executable, "-m", "clpinn", "train", PROBLEMS[name], "--seed", "0", "--seconds", f"{seconds:g}"]
     if not (folder / "model.clpinn").exists():
-        subprocess.run([*command, "--out", str(folder), "--resume"], check=True, stdout=sys.stderr)
+        options = ["--set", "correct=false", "--out", str(folder), "--resume"]
+        subprocess.run([*command, *options], check=True, stdout=sys.stderr)
     return RunDirectory(folder, load_problem(PROBLEMS[name])).surrogate
 
 

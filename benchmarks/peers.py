@@ -4,9 +4,9 @@
     python benchmarks/peers.py [PROBLEM ...] --python peers/bin/python [--seconds 60 300] [--seeds 0 1 2] [--kept]
 
 Parametric Burgers and Allen-Cahn. All tools solve the same equation on the same box, with the same scale of theta and
-the same hard constraint. A hard constraint is the strongest form for each of them. clpinn has its default settings.
-DeepXDE (PyTorch) runs Adam, then L-BFGS. Scimba and jinns run their natural gradients. The script of each peer in
-benchmarks/peers states its settings.
+the same hard constraint. A hard constraint is the strongest form for each of them. clpinn has its default settings but
+for correct=false: its correction over the box comes after training and is left out. DeepXDE (PyTorch) runs Adam, then
+L-BFGS. Scimba and jinns run their natural gradients. The script of each peer in benchmarks/peers states its settings.
 
 Seconds are those of training, with compilation and without imports. Errors are relative L2 errors on clpinn's
 evaluation grid, one per theta of its grid of thetas: macro is their mean, worst the largest. Cores are those that the

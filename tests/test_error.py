@@ -13,7 +13,7 @@ from polynomials import Cubic, outputs_on_grid
 import clpinn as cl
 from clpinn.calculus import jets
 from clpinn.estimation import estimate as estimate_module
-from clpinn.estimation.estimate import Estimator
+from clpinn.estimation.estimate import Estimator, _vanishing
 from clpinn.estimation.jumps import jumps_by_axis
 from clpinn.estimation.meshes import refined_breaks, with_jumps
 from clpinn.formulation.references import reference_at
@@ -523,3 +523,27 @@ def test_a_problem_without_parameters():
     error = cl.Surrogate(Plain(), Cubic(1, 1)).error()
     assert error.resolved and error.theta == {}
     assert str(error).startswith("Estimated relative L2 error: u ")
+
+
+def test_a_doubt_that_vanishes_is_none():
+    """Only if it falls at two refinements in a row, and is not large any more."""
+    assert _vanishing([0.6, 0.4, 0.2]) and _vanishing([9.0, 0.6, 0.4, 0.2])
+    assert not _vanishing([0.4, 0.2])  # one fall says little
+    assert not _vanishing([0.6, 0.5, 0.2]) and not _vanishing([0.4, 0.3, 0.31])
+    assert not _vanishing([3.0, 1.5, 0.7]) and not _vanishing([math.inf, math.inf, math.inf])
+
+
+def test_a_refinement_is_smaller_rather_than_none():
+    """With few functions left, the next resolution takes those that there are."""
+
+    class Steep(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box(width=cl.log(0.005, 0.1))
+        conditions = (cl.Condition("ends", lambda d, x: d.u - x, on=cl.boundary("x"), points=2),)
+
+        def residual(self, d, width):
+            return width * d.u_xx + d.u_x
+
+    network = eqx.tree_at(lambda n: n.bias, Cubic(1, 1, size=0.02), jnp.array([0.5]))
+    limited = estimated(Steep(), network, (0.01,), functions=45)
+    assert 36 < limited.functions["x"] <= 45  # the first have 29, and the next would have 49

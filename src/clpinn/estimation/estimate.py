@@ -45,14 +45,15 @@ ABOVE_ORDER = 3
 """The degree is at least the highest order of a derivative plus this."""
 OVERSAMPLING = 2.0
 """Points on an axis for each spline, at least."""
+NOT_FINITE = "The error is not estimated: residuals with their derivatives are not finite everywhere."
 LARGE = 0.02
 """A relative error above this takes more Newton steps."""
 NEWTON_STEPS, NEWTON_CHANGE = 8, 0.03
 """Newton steps at most, and the relative change at which they end."""
 HOPELESS = 5
 """So many resolutions in a row that leave a doubt, or at which Newton's method does not converge, end an estimate."""
-FALLING, FALLS = 0.75, 2
-"""A doubt is gone, too, if it falls below this fraction of itself at so many refinements in a row."""
+SMALL_DOUBT, FALLING, FALLS = 0.5, 0.75, 2
+"""A doubt below the first is gone, too, if it fell to the second fraction or less at so many refinements in a row."""
 NEARLY_SOLVED = 0.05
 """If only this fraction of the residual is left, the next resolution is a little finer and not much."""
 LITTLE, SLOW, FAST = 1.2, 1.15, 0.65
@@ -135,6 +136,10 @@ class _Level:
     steps: int
     converged: bool
 
+    @property
+    def counts(self) -> str:
+        return " × ".join(map(str, self.space.counts))
+
 
 class _Search:
     """The search for the error at one theta."""
@@ -161,7 +166,7 @@ class _Search:
             began = time.monotonic()
             level = self._level(breaks)
             if level is None:
-                return self.estimator._without_answer(self._failure())
+                return self.estimator._without_answer(NOT_FINITE)
             error = level.corrected - self.base
             if before is not None:
                 difference = relative_difference(error, before.corrected - self.base, level.corrected)
@@ -304,11 +309,16 @@ class _Search:
         total = np.array([float(part.sum()) for part in left])
         share = np.sqrt(total / total.max()) if total.max() > 0 else np.zeros(len(axes))
         growth = np.full(len(axes), LITTLE) if level.largest_left < NEARLY_SOLVED else SLOW + FAST * share
-        counts = [max(axis.intervals + 1, math.ceil(axis.intervals * factor)) for axis, factor in zip(axes, growth)]
-        return [
-            with_jumps(refined_breaks(axis.breaks, part, count, axis.periodic), jumps)
-            for axis, part, count, jumps in zip(axes, left, counts, self._jumps, strict=True)
-        ]
+        while True:
+            counts = [max(axis.intervals + 1, math.ceil(axis.intervals * factor)) for axis, factor in zip(axes, growth)]
+            breaks = [
+                with_jumps(refined_breaks(axis.breaks, part, count, axis.periodic), jumps)
+                for axis, part, count, jumps in zip(axes, left, counts, self._jumps, strict=True)
+            ]
+            # Rather a smaller step than none, if the next one would be too large.
+            if self._space(breaks).size <= self.estimator.functions or growth.max() <= LITTLE:
+                return breaks
+            growth = np.maximum(1 + 0.8 * (growth - 1), np.minimum(growth, LITTLE))
 
     def _space(self, breaks: list[Breaks]) -> SplineSpace:
         splines = [
@@ -338,27 +348,24 @@ class _Search:
     def _agreement(self, level: _Level, before: _Level | None, difference: float, doubt: str) -> str:
         assert before is not None
         steps = f", {level.steps} Newton steps" if level.steps > 1 else ""
-        splines = f"{_counts(before)} and {_counts(level)} splines"
+        splines = f"{before.counts} and {level.counts} splines"
         vanishing = f" Though {doubt}, it moves by less with each resolution." if doubt else ""
         return f"Two resolutions agree to {_percent(difference)}: {splines}{steps}.{vanishing}"
 
     def _disagreement(self, level: _Level, before: _Level | None, difference: float, doubt: str, limit: str) -> str:
         if not level.converged:
             return (
-                f"Newton's method does not converge in {level.steps} steps with {_counts(level)} splines, so the error "
+                f"Newton's method does not converge in {level.steps} steps with {level.counts} splines, so the error "
                 f"is too large to be estimated from here, or the equations have no solution nearby; {limit}."
             )
         if doubt:
             return f"Two resolutions agree, but {doubt}: small residuals may hide a large error; {limit}."
         if before is None:
-            return f"There is one resolution only, {_counts(level)} splines: {limit}."
+            return f"There is one resolution only, {level.counts} splines: {limit}."
         return (
-            f"Two resolutions, {_counts(before)} and {_counts(level)} splines, differ by {_percent(difference)}, more "
+            f"Two resolutions, {before.counts} and {level.counts} splines, differ by {_percent(difference)}, more "
             f"than {_percent(self.estimator.tolerance)}; {limit}."
         )
-
-    def _failure(self) -> str:
-        return "The error is not estimated: residuals with their derivatives are not finite everywhere."
 
 
 def _left_by_axis(level: _Level) -> list[Float[np.ndarray, " intervals"]]:
@@ -377,16 +384,10 @@ def _left_by_axis(level: _Level) -> list[Float[np.ndarray, " intervals"]]:
 
 
 def _vanishing(moves: list[float]) -> bool:
-    """Whether a doubt falls by much with each refinement: two weightings then have one limit.
-
-    Where a small residual hides a large error, they have two, and the doubt stays.
-    """
+    """Whether a doubt falls by much with each refinement. Where a small residual hides a large error, it stays."""
     last = moves[-FALLS - 1 :]
-    return len(last) > FALLS and all(after <= FALLING * before for before, after in pairwise(last))
-
-
-def _counts(level: _Level) -> str:
-    return " × ".join(map(str, level.space.counts))
+    falls = all(after <= FALLING * before for before, after in pairwise(last))
+    return len(last) > FALLS and falls and last[-1] <= SMALL_DOUBT
 
 
 def _percent(fraction: float) -> str:
