@@ -194,10 +194,11 @@ def test_pages_and_onnx_have_the_correction(base, corrected, chromium):
         np.abs(corrected(x=X, y=Y, a=0.83)["u"] - base(x=X, y=Y, a=0.83)["u"]),
     )
     page = chromium.new_page()
-    script = f"([x, theta]) => [...{javascript(program_of(corrected))}(x, theta).u]"
-    scripted = page.evaluate(script, [np.stack([X, Y], axis=1).ravel().tolist(), [0.83]])
+    for by_theta in (False, True):
+        script = f"([x, theta]) => [...{javascript(program_of(corrected, by_theta))}(x, theta).u]"
+        scripted = page.evaluate(script, [np.stack([X, Y], axis=1).ravel().tolist(), [0.83]])
+        np.testing.assert_allclose(scripted, answer, atol=0.03 * added.max())
     page.close()
-    np.testing.assert_allclose(scripted, answer, atol=0.03 * added.max())
     session = onnxruntime.InferenceSession(onnx_model(corrected).SerializeToString())
     given = {"x": X, "y": Y, "a": np.full(len(X), 0.83)}
     (graph,) = session.run(None, {name: values.astype(np.float32) for name, values in given.items()})

@@ -77,6 +77,8 @@ FUNCTIONS = {
     "look up": lambda x, y, p: jnp.take(jnp.array([1.0, 3.0, 2.0]), (2 * x + 1).astype(int), mode="clip"),
     "rows": lambda x, y, p: rows((x + 1.5 + jnp.arange(2)).astype(int)) @ jnp.array([y, 1.0]) @ jnp.array([1.0, x]),
     "rows by parameter": lambda x, y, p: rows(p.astype(int))[1] * x,
+    "rows of parameters": lambda x, y, p: jnp.take(jnp.outer(jnp.arange(4.0), jnp.array([p, p**2])),
+                                                   (x + 1.5 + jnp.arange(3)).astype(int), axis=0, mode="clip").sum(),
 }  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def explorer_html(surrogate: Surrogate, references: bool = True, errors: Columns
         "STYLE": (folder / "style.css").read_text("utf-8"),
         "SCRIPT": "\n".join((folder / f"{name}.js").read_text("utf-8") for name in SCRIPTS),
         "DATA": script_json(_data(surrogate, references, errors)),
-        "PROGRAM": javascript(program_of(surrogate)),
+        "PROGRAM": javascript(program_of(surrogate, by_theta=True)),
         "PLACE": "null" if surrogate.problem.place is None else javascript(_place_program(surrogate.problem)),
     }
     text = (folder / "section.html").read_text("utf-8")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from clpinn.errors import TranslationError
 from clpinn.exports.translate.program import Constant, Elementwise, Linear, Lookup, Operation, Program
 
 ROWS = 32
@@ -166,12 +167,20 @@ class _Printer:
 
     def _look_up(self, operation: Lookup, moves: bool) -> np.ndarray:
         start, width = self._together(operation.operand, moves), operation.table.shape[1]
-        table = sum(len(packed) for packed in self.weights)
-        self.weights.append(operation.table.ravel())
+        if operation.table.dtype.kind == "i":
+            if self.moves[operation.table].any():
+                raise TranslationError(
+                    "A table that depends on the coordinates cannot be looked up in a page. Write the hard transform "
+                    "(`constrain`) or `place` without it."
+                )
+            table = f"c, {self._together(operation.table.ravel(), False)}"
+        else:
+            table = f"w, {sum(len(packed) for packed in self.weights)}"
+            self.weights.append(operation.table.ravel())
         places = self._reserve(operation.count, moves)
         array, rows = ("m", "ROWS") if moves else ("c", "1")
         counts = f"{len(operation.operand)}, {width}, {rows}"
-        self.lines[moves].append(f"lookUp({array}, {start}, w, {table}, {places[0]}, {counts});")
+        self.lines[moves].append(f"lookUp({array}, {start}, {table}, {places[0]}, {counts});")
         return places
 
     def _pack(self, matrix: np.ndarray, outputs: int) -> int:

@@ -138,8 +138,17 @@ class _Graph:
             name = self.node("Gemm", *parts)
         elif isinstance(operation, Lookup):
             places = self.node("Cast", self.tensor(operation.operand), to=self.onnx.TensorProto.INT64)
-            rows = self.node("Gather", self.constant(operation.table), places, axis=0)
-            name = self.node("Reshape", rows, self.constant([0, operation.count], np.int64))
+            together = self.constant([0, operation.count], np.int64)
+            if operation.table.dtype.kind == "f":
+                rows = self.node("Gather", self.constant(operation.table), places, axis=0)
+                name = self.node("Reshape", rows, together)
+            else:  # each point has a table of its own
+                width = operation.table.shape[1]
+                first = self.node("Mul", places, self.constant([width], np.int64))
+                first = self.node("Unsqueeze", first, self.constant([2], np.int64))
+                columns = self.node("Add", first, self.constant(np.arange(width), np.int64))
+                columns = self.node("Reshape", columns, together)
+                name = self.node("GatherElements", self.tensor(operation.table.ravel()), columns, axis=1)
         else:
             name = NODES[operation.name](self, *map(self.operand, operation.operands))
         self.keep(operation.start, operation.count, name)

@@ -75,7 +75,7 @@ def results(builder: Builder, equation: Any, operands: list[Any]) -> list[Any]:
 def move(builder: Builder, equation: Any, operands: list[Any]) -> list[Any]:
     """A primitive that only moves values, applied to the numbers of their components; indices must be constants."""
     name = equation.primitive.name
-    if name == "gather" and isinstance(operands[1], Components) and not isinstance(operands[0], Components):
+    if name == "gather" and isinstance(operands[1], Components):
         return [look_up(builder, equation, *operands)]
     is_value = [i in INDEXED.get(name, (i,)) for i in range(len(operands))]
     if any(isinstance(operand, Components) and not movable for operand, movable in zip(operands, is_value)):
@@ -90,8 +90,9 @@ def move(builder: Builder, equation: Any, operands: list[Any]) -> list[Any]:
 
 
 def look_up(builder: Builder, equation: Any, table: Any, places: Components) -> Any:
-    """Rows of a constant table at places that depend on the inputs; those outside are the nearest row's."""
-    table, numbers = np.asarray(table, float), equation.params["dimension_numbers"]
+    """Rows of a table at places that depend on the inputs; those outside are the nearest row's."""
+    table = table.ids if isinstance(table, Components) else np.asarray(table, float)
+    numbers = equation.params["dimension_numbers"]
     rows = numbers.start_index_map == numbers.collapsed_slice_dims == (0,) and not numbers.operand_batching_dims
     whole = equation.params["slice_sizes"] == (1, *table.shape[1:])
     last = places.ids.ndim - 1

@@ -69,11 +69,14 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """Rows of a table, side by side, at places that are components: whole numbers from 0 to the last row."""
+    """Rows of a table, side by side, at places that are components: whole numbers from 0 to the last row.
+
+    The table is component numbers (integers) or values (floats).
+    """
 
     start: int
     operand: Int[np.ndarray, " n"]
-    table: Float[np.ndarray, "rows width"]
+    table: np.ndarray
 
     @property
     def count(self) -> int:
@@ -81,7 +84,7 @@ class Lookup:
 
     @property
     def reads(self) -> tuple[Int[np.ndarray, " n"], ...]:
-        return (self.operand,)
+        return (self.operand, self.table.ravel()) if self.table.dtype.kind == "i" else (self.operand,)
 
 
 Operation = Constant | Elementwise | Linear | Lookup

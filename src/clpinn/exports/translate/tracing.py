@@ -15,7 +15,7 @@ from clpinn.exports.translate.program import PRIMITIVES, Operation, Program
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.pointwise import values
 from clpinn.networks.architecture import precision
-from clpinn.surrogate.box_correction import for_single_precision
+from clpinn.surrogate.box_correction import for_one_theta, for_single_precision
 
 if TYPE_CHECKING:
     from clpinn.surrogate.surrogate import Surrogate
@@ -31,12 +31,14 @@ LONGEST_SCAN = 1000
 """A loop of known length is unrolled up to this length."""
 
 
-def program_of(surrogate: "Surrogate") -> Program:
+def program_of(surrogate: "Surrogate", by_theta: bool = False) -> Program:
     """The outputs of a surrogate at box coordinates and parameters, hard transform included, heads left out.
 
-    Where parameters move the geometry, there are further outputs "physical x", ...: the physical coordinates.
+    Where parameters move the geometry, there are further outputs "physical x", ...: the physical coordinates. With
+    `by_theta`, the program is made for many points of one theta.
     """
     problem, network = surrogate.problem, for_single_precision(surrogate.network)  # pages and ONNX are in single
+    network = for_one_theta(network) if by_theta else network
 
     def point(x: jax.Array, theta: jax.Array) -> dict[str, jax.Array]:
         outputs = values(problem, network, x, theta)
