@@ -19,9 +19,9 @@ from clpinn.surrogate.error_process import process_through
 
 THETAS, FURTHER = 16, 8
 """Thetas that are looked at first, corners among them; then so many where the error may be largest."""
-TIME_SHARE, LOOK_SHARE = 0.1, 0.03
-"""Share of the run's time that looking may take; and that without corrections, if those are tried as well. The first
-look and the first correction, whose costs are not known, may exceed them for a while."""
+TIME_SHARE, CORRECTION_SHARE = 0.1, 0.25
+"""Shares of the run's time that looking and trying corrections may take. The first look and the first correction, whose
+costs are not known, may exceed them for a while."""
 FIRST_SECONDS, FIRST_CORRECTION = 5.0, 30.0
 """The first look, and the first correction, are not before these times of training."""
 CORRECTION_SECONDS = 5.0
@@ -45,7 +45,6 @@ class ErrorGoal:
         self._estimator = Estimator(problem)
         self._look = _Look(problem, goal, self._first, self._candidates)
         self._last = self._look
-        self._share = LOOK_SHARE if correct else TIME_SHARE
         self._spent, self._each = 0.0, 0.0
         self._correct, self._spent_correcting, self._next_correction = correct, 0.0, CORRECTION_SECONDS
 
@@ -55,7 +54,7 @@ class ErrorGoal:
 
     def _reached_alone(self, network: Any, elapsed: float) -> bool:
         whole = self._each * (len(self._look.thetas) + FURTHER)
-        if elapsed < FIRST_SECONDS or self._spent + whole > self._share * elapsed:
+        if elapsed < FIRST_SECONDS or self._spent + whole > TIME_SHARE * elapsed:
             return False
         start = time.perf_counter()
         self._last = self._look
@@ -70,15 +69,15 @@ class ErrorGoal:
         """Whether the network is good enough with a correction, which is made now if it is time."""
         first, known = self._spent_correcting == 0, self._look.known
         promising = np.max(known[np.isfinite(known)], initial=0.0) <= PROMISING * self.goal
-        needed = self._spent_correcting + 2 * self._next_correction  # it is looked at afterwards
+        needed = self._spent_correcting + 1.5 * self._next_correction  # it is looked at afterwards
         if not (self._correct and np.isfinite(known).any() and promising and elapsed >= FIRST_CORRECTION):
             return False
-        if not first and needed > (TIME_SHARE - LOOK_SHARE) * elapsed:
+        if not first and needed > CORRECTION_SHARE * elapsed:
             return False
         start = time.perf_counter()
         result = correct_box(self._estimator, network, seconds=self._next_correction)
         below = False
-        if result.used:
+        if result.used and result.after.max() <= self.goal:
             look = _Look(self.problem, self.goal, self._first, self._candidates)
             look.known = np.max([high for _, _, high in result.errors.over(look.thetas).values()], axis=0)
             below = look.below(self._estimator, partial(at_theta, self.problem, result.network))
