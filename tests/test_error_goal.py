@@ -137,7 +137,7 @@ class Corrections:
         self.clock.now += seconds
         errors = SimpleNamespace(over=lambda thetas: {"u": np.zeros((3, len(thetas)))})
         network = "good" if len(self.seconds) >= self.good_from else "bad"
-        return SimpleNamespace(used=True, network=network, errors=errors, after=np.array([[1e-4]]))
+        return SimpleNamespace(used=True, network=network, errors=errors, checks=np.zeros(12), after=np.array([[1e-4]]))
 
 
 class ByNetwork(FakeEstimator):

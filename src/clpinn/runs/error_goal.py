@@ -13,7 +13,7 @@ from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import is_among, spread_thetas, theta_text, to_unit
 from clpinn.surrogate.box_correction import at_theta
-from clpinn.surrogate.correct_box import BoxResult, correct_box
+from clpinn.surrogate.correct_box import BoxResult, correct_box, usual_checks
 from clpinn.surrogate.error_map import BOUND
 from clpinn.surrogate.error_process import process_through
 
@@ -77,7 +77,8 @@ class ErrorGoal:
         start = time.perf_counter()
         result = correct_box(self._estimator, network, seconds=self._next_correction)
         below = False
-        if result.used and result.after.max() <= self.goal:
+        enough = len(result.checks) >= usual_checks(self.problem)  # few checks may miss a narrow peak
+        if result.used and enough and result.after.max() <= self.goal:
             look = _Look(self.problem, self.goal, self._first, self._candidates)
             look.known = np.max([high for _, _, high in result.errors.over(look.thetas).values()], axis=0)
             below = look.below(self._estimator, partial(at_theta, self.problem, result.network))

@@ -79,7 +79,13 @@ class BoxSearch:
         self.comparison_due = len(self.thetas) % COMPARE_EVERY == 0
         if self.comparison_due:
             return self.next_even()
-        return self.candidates[int(np.argmax(self._interpolation().unknown(self.candidate_features)))]
+        return self.least_known([])
+
+    def least_known(self, others: list[np.ndarray]) -> np.ndarray:
+        """The candidate where the interpolation would know least, if it knew these other thetas as well."""
+        seen = features(np.array([*self.thetas, *others]), self.problem.parameters)
+        interpolation = Interpolation(self.problem, self.kernel, seen, np.zeros((len(seen), 0)))
+        return self.candidates[int(np.argmax(interpolation.unknown(self.candidate_features)))]
 
     def next_even(self) -> np.ndarray:
         """A further theta that is drawn evenly over the box."""

@@ -16,16 +16,17 @@ from clpinn.errors import ProblemError
 from clpinn.estimation.estimate import Estimator
 from clpinn.estimation.results import Estimate, remaining
 from clpinn.formulation.domain import Points
+from clpinn.formulation.problem import Problem
 from clpinn.surrogate.box_correction import BoxCorrected, at_theta
 from clpinn.surrogate.box_search import FEWEST_RESOLVED, MOST_THETAS, BoxSearch
-from clpinn.surrogate.error_map import ErrorMap, map_of, next_theta
+from clpinn.surrogate.error_map import ErrorMap, map_of
 
 THETAS = 48
 """Thetas with one parameter, if there is no bound on time. Each further parameter doubles their number."""
 CHECKS, MORE_CHECKS = 12, 6
 """Checks with one parameter, and how many more each further parameter needs."""
 EVEN_CHECKS = 0.6
-"""This share of the checks is drawn evenly; the others are placed where the error may be largest or is least known."""
+"""This share of the checks is drawn evenly; the others are placed where the correction knows least."""
 FEWEST_CHECKS = 4
 """With fewer resolved checks a correction is not used. So many are made even if the time is over."""
 CHECKS_SHARE = 0.4
@@ -90,7 +91,7 @@ def correct_box(
     if parameters == 0:
         raise ProblemError("A problem without parameters has one theta only. Correct it there: surrogate.correct().")
     usual = MOST_THETAS if seconds else min(THETAS * 2 ** (parameters - 1), MOST_THETAS)
-    count, checks = usual if thetas is None else thetas, CHECKS + MORE_CHECKS * (parameters - 1)
+    count, checks = usual if thetas is None else thetas, usual_checks(problem)
     if count < 1 or (seconds is not None and not seconds > 0):
         raise ProblemError(f"A correction needs at least one theta and a time above zero, got {count} and {seconds}.")
 
@@ -118,7 +119,7 @@ def correct_box(
     evidence = _Checks(estimator, network, corrected)
     while len(evidence.thetas) < checks and not stop() and not (len(evidence.thetas) >= FEWEST_CHECKS and over(1.0)):
         even = len(evidence.thetas) < EVEN_CHECKS * checks
-        evidence.add(search.next_even() if even else next_theta(problem, np.array(evidence.thetas), evidence.after))
+        evidence.add(search.next_even() if even else search.least_known(evidence.thetas))
         progress(len(search.thetas) + len(evidence.thetas), len(search.thetas) + checks)
     progress(1, 1)
     estimates = search.estimates + evidence.before
@@ -137,6 +138,11 @@ def correct_box(
         errors = map_of(problem, np.concatenate([np.array(search.thetas), at]), estimates)
     answering = corrected if used else network
     return BoxResult(answering, used, reason, len(search.thetas), resolved, at[known], before, after, errors)
+
+
+def usual_checks(problem: Problem) -> int:
+    """The number of checks if there is time for all."""
+    return CHECKS + MORE_CHECKS * (len(problem.parameters) - 1)
 
 
 class _Checks:

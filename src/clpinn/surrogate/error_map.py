@@ -254,7 +254,7 @@ def error_map(
     thetas: list[np.ndarray] = []
     estimates: list[Estimate] = []
     while len(thetas) < count:
-        theta = waiting.pop(0) if waiting else next_theta(problem, np.array(thetas), estimates, candidates)
+        theta = waiting.pop(0) if waiting else _next_theta(problem, candidates, np.array(thetas), estimates)
         thetas.append(theta)
         estimates.append(estimator.at(network_at(theta), theta))
         progress(len(thetas), count)
@@ -280,11 +280,8 @@ def _first_thetas(problem: Problem, candidates: Points, count: int, most_corners
     return candidates[list(dict.fromkeys([*chosen, *corners[:most_corners]]))]
 
 
-def next_theta(
-    problem: Problem, thetas: Points, estimates: Sequence[Estimate], candidates: Points | None = None
-) -> np.ndarray:
+def _next_theta(problem: Problem, candidates: Points, thetas: Points, estimates: Sequence[Estimate]) -> np.ndarray:
     """The candidate that tells most: the one with the largest upper bound, and every other time the least known one."""
-    candidates = problem.candidates.points if candidates is None else candidates
     errors = np.array([list(estimate.relative_l2.values()) for estimate in estimates])
     finite = np.where(np.isfinite(errors), errors, np.nanmax(errors[np.isfinite(errors)], initial=LOWEST))
     process = process_through(problem, thetas, _logarithm(finite).mean(axis=1))

@@ -15,6 +15,9 @@ DRAWS = 400
 """Draws of the process from which spreads are taken."""
 NOISE = 1e-3
 """Variance of the noise of the logarithms, relative to their variance."""
+MOST_VARIANCE = 2.0
+"""The largest variance of the process, relative to that of the logarithms: a rough error must not be taken for a wild
+one, of which nothing is known between the estimates."""
 LEVELS = (0.05, 0.5, 0.95)
 """Quantiles of the draws: the ends of a spread of 90 %, and the middle."""
 
@@ -37,7 +40,7 @@ class Process:
             from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
             smooth = Matern(np.full(unit.shape[1], 0.3), (0.05, 5.0), nu=2.5)  # pyright: ignore[reportArgumentType]
-            self._regressor = GaussianProcessRegressor(ConstantKernel(1.0, (1e-2, 1e2)) * smooth, alpha=NOISE)
+            self._regressor = GaussianProcessRegressor(ConstantKernel(1.0, (1e-2, MOST_VARIANCE)) * smooth, alpha=NOISE)
             with warnings.catch_warnings():
                 # A scale at its bound is no failure: few observations say little about it.
                 warnings.simplefilter("ignore", ConvergenceWarning)
