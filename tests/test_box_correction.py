@@ -274,6 +274,14 @@ def test_time_ends_the_search(base, monkeypatch):
     assert done[-1] == (1, 1)
 
 
+def test_slow_estimates_end_with_the_time(base, monkeypatch):
+    """Where few thetas fit into the time, there are no checks beyond it."""
+    done: list[tuple[int, int]] = []
+    monkeypatch.setattr(module.time, "monotonic", lambda: 10.0 * len(done))  # each theta takes ten seconds
+    result = module.correct_box(Estimator(base.problem), base.network, None, 15.0, lambda *at: done.append(at))
+    assert result.thetas + len(result.checks) == 2 and not result.used and len(result.errors.thetas) == 2
+
+
 def test_bad_requests(base):
     for given in ({"thetas": 0}, {"seconds": 0.0}):
         with pytest.raises(cl.ProblemError, match="at least one theta and a time above zero"):

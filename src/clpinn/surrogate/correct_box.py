@@ -28,7 +28,8 @@ CHECKS, MORE_CHECKS = 12, 6
 EVEN_CHECKS = 0.6
 """This share of the checks is drawn evenly; the others are placed where the correction knows least."""
 FEWEST_CHECKS = 4
-"""With fewer resolved checks a correction is not used. So many are made even if the time is over."""
+"""With fewer resolved checks a correction is not used. So many are made even if the time is over, but for a search that
+did not get beyond its first thetas."""
 CHECKS_SHARE = 0.4
 """The share of the time that is kept for the checks, at most."""
 MARGIN = 0.7
@@ -117,7 +118,8 @@ def correct_box(
             break
     corrected = search.corrected(network) if any(each.resolved for each in search.estimates) else None
     evidence = _Checks(estimator, network, corrected)
-    while len(evidence.thetas) < checks and not stop() and not (len(evidence.thetas) >= FEWEST_CHECKS and over(1.0)):
+    fewest = 0 if search.waiting else FEWEST_CHECKS  # a correction of fewer than the first thetas is hardly worth it
+    while len(evidence.thetas) < checks and not stop() and not (len(evidence.thetas) >= fewest and over(1.0)):
         even = len(evidence.thetas) < EVEN_CHECKS * checks
         evidence.add(search.next_even() if even else search.least_known(evidence.thetas))
         progress(len(search.thetas) + len(evidence.thetas), len(search.thetas) + checks)
