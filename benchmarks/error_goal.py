@@ -34,7 +34,9 @@ def cell(name: str, error: float) -> dict:
     kept = {key: metrics[key] for key in ("problem", "outcome", "steps", "wall_seconds", "outputs", "estimated")}
     kept["looking"] = metrics["seconds"].get("error goal", 0.0)
     kept["cores"] = len(json.loads((folder / "config.json").read_text())["devices"])
-    kept["training"] = metrics["wall_seconds"] - metrics["seconds"]["evaluation"]
+    kept["training"] = metrics["wall_seconds"] - sum(
+        metrics["seconds"].get(key, 0) for key in ("evaluation", "correction")
+    )
     return kept | {"error": error, "commit": commit.stdout.strip()}
 
 
