@@ -94,6 +94,11 @@ def measured(name: str, seconds: float, seed: int) -> dict:
     return cell | {"estimated": estimated(surrogate)}
 
 
+def gains(cell: dict) -> list[float]:
+    """How many times smaller the macro and the worst error become."""
+    return [cell["trained"][key] / cell["corrected"][key] for key in ("macro", "worst")]
+
+
 def line(cell: dict) -> str:
     """One row of the table."""
 
@@ -102,7 +107,7 @@ def line(cell: dict) -> str:
         return " / ".join("–" if figure is None else f"{figure:.1e}" for figure in pair)
 
     box = cell["corrected"]
-    gain = " / ".join(f"{cell['trained'][key] / box[key]:.3g}" for key in ("macro", "worst"))
+    gain = " / ".join(f"{figure:.3g}" for figure in gains(cell))
     used = f"{'yes' if box['used'] else 'no'}, {box['thetas']}"
     run = f"{cell['problem']} | {cell['seconds']:g} | {cell['seed']} | {figures('trained')} | {figures('corrected')}"
     ends = f"{box['like_map']:.0f}, {box['seconds']:.0f}"
@@ -114,14 +119,12 @@ def summary(cells: list[dict]) -> list[str]:
     lines = []
     for seconds in sorted({cell["seconds"] for cell in cells}):
         some = [cell for cell in cells if cell["seconds"] == seconds]
-        gains = np.array(
-            [[cell["trained"][key] / cell["corrected"][key] for key in ("macro", "worst")] for cell in some]
-        )
-        by_problem = {cell["problem"]: [] for cell in some}
-        for cell, gain in zip(some, gains, strict=True):
-            by_problem[cell["problem"]].append(gain)
+        by_problem: dict[str, list[list[float]]] = {}
+        for cell in some:
+            by_problem.setdefault(cell["problem"], []).append(gains(cell))
+        every = np.concatenate(list(by_problem.values()))
         mean = np.array([np.exp(np.log(each).mean(axis=0)) for each in by_problem.values()])
-        middle, least = (" / ".join(f"{figure:.3g}" for figure in rows) for rows in (np.median(gains, 0), gains.min(0)))
+        middle, least = (" / ".join(f"{figure:.3g}" for figure in rows) for rows in (np.median(every, 0), every.min(0)))
         about = f"{seconds:g} s, {len(some)} cells of {len(by_problem)} problems"
         lines.append(
             f"{about}: median gain {middle}, smallest {least}. By the mean gain over seeds, the worst error is at "
@@ -143,7 +146,6 @@ def main() -> None:
     parser.add_argument("--seconds", nargs="*", type=float, default=[60, 300])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--kept", action="store_true", help="run nothing, show the cells that are there")
-    parser.add_argument("--trained", action="store_true", help="measure where the training is there already")
     parser.add_argument("--out", type=Path, help="write the table to this page, too")
     arguments = parser.parse_args()
     lines = [
@@ -155,10 +157,8 @@ def main() -> None:
     for seconds in arguments.seconds:
         for seed in arguments.seeds:
             for name in arguments.problems:
-                label = f"{name}-{seconds:g}s-{seed}"
-                missing = arguments.trained and not Path(f"runs/box/{name}-{seconds:g}-{seed}/metrics.json").exists()
-                measure = partial(measured, name, seconds, seed)
-                cell = kept_cell(RESULTS / f"{label}.json", measure, arguments.kept or missing)
+                file = RESULTS / f"{name}-{seconds:g}s-{seed}.json"
+                cell = kept_cell(file, partial(measured, name, seconds, seed), arguments.kept)
                 if cell is not None:
                     cells[name, seconds, seed] = cell
                     print(line(cell), file=sys.stderr, flush=True)

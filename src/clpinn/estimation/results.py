@@ -16,7 +16,6 @@ OWN = 0.2
 mostly below 1 (docs/error-measured.md)."""
 ZERO = 1e-6
 """An output whose solution is this fraction of its error is zero: it has no relative error."""
-
 NEGLIGIBLE = 1e-13
 """An error below this fraction of the outputs is rounding."""
 

@@ -122,11 +122,6 @@ def _run(
     """As `run`. `stop_requested` is given if the caller listens to signals already."""
     validate(problem)
     settings = from_dict(to_dict(settings))  # turns NumPy's numbers into plain ones
-    if settings.correct and (len(problem.parameters) == 0 or settings.network.kind == "standard"):
-        raise SettingsError(
-            "correct=true corrects a surrogate over a box of parameters, and this one has a single theta. Leave it "
-            "out, and correct the result there: surrogate.correct(), clpinn adapt."
-        )
     stored = directory.settings_to_resume(resume)
     if stored is not None:
         _check_same_problem(directory, problem, name)
@@ -145,6 +140,11 @@ def _run(
         raise RunError(
             f"The directory {directory.folder} is not empty. Choose another with --out, go on with the run there "
             "(--resume), or remove it (--force)."
+        )
+    if settings.correct and (len(problem.parameters) == 0 or settings.network.kind == "standard"):
+        raise SettingsError(
+            "correct=true corrects a surrogate over a box of parameters, and this one has a single theta. Leave it "
+            "out, and correct the result there: surrogate.correct(), clpinn adapt."
         )
     _check_reference(problem)
     if (text := undetermined(problem)) is not None:

@@ -222,11 +222,10 @@ class Session:
     def _estimated(self, surrogate: Surrogate, seconds: float) -> Surrogate:
         """The surrogate with a map of its estimated errors, and corrected over the box if the settings say so."""
         settings, display = self.trainer.settings, self.observer.display
-        with self.trainer.timing.measure("evaluation"):
-            if not settings.correct:
-                return surrogate.with_errors(
-                    estimated_errors(surrogate.problem, surrogate.network, settings, display, seconds)
-                )
+        if not settings.correct:
+            with self.trainer.timing.measure("evaluation"):
+                errors = estimated_errors(surrogate.problem, surrogate.network, settings, display, seconds)
+            return surrogate.with_errors(errors)
         with self.trainer.timing.measure("correction"):
             return surrogate.correct_box(
                 seconds=seconds,

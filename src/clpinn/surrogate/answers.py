@@ -177,9 +177,10 @@ class Answers:
         if isinstance(self.network, BoxCorrected) and len(remaining) >= MANY:
             distinct, numbers, counts = np.unique(thetas[remaining], axis=0, return_inverse=True, return_counts=True)
             for k in np.flatnonzero(counts >= MANY):
-                chosen = remaining[numbers.reshape(-1) == k]
-                others[chosen] = False
-                yield at_theta(self.problem, self.network, distinct[k]), np.isin(np.arange(len(thetas)), chosen)
+                chosen = np.zeros(len(thetas), bool)
+                chosen[remaining[numbers.reshape(-1) == k]] = True
+                yield at_theta(self.problem, self.network, distinct[k]), chosen
+                others &= ~chosen
         if others.any():
             yield self.network, others
 

@@ -75,12 +75,11 @@ class BoxCorrection(eqx.Module):
         place = self.kernel.places(inside(features, xp), xp)
         return Kernel.between(place, self.places, xp) @ self.weights
 
-    def splines_at(self, features: Float[np.ndarray, " features"]) -> StackedSplines:
+    def splines_at(self, features: Any, xp: Any = jnp) -> StackedSplines:
         """The correction at one theta, as splines of that theta alone."""
-        arrays = jax.tree.map(np.asarray, self)
-        modes = arrays.modes.coefficients.reshape(arrays.weights.shape[1], -1, *arrays.modes.coefficients.shape[2:])
-        coefficients = np.tensordot(arrays.amounts(features, np), modes, 1)[None]
-        return eqx.tree_at(lambda splines: splines.coefficients, arrays.modes, coefficients)
+        amounts, modes = self.amounts(features, xp), self.modes.coefficients
+        coefficients = (amounts @ modes.reshape(len(amounts), -1)).reshape(1, -1, *modes.shape[2:])
+        return eqx.tree_at(lambda splines: splines.coefficients, self.modes, coefficients)
 
     def values(self, features: Any) -> Float[Array, "modes outputs"]:
         """The modes at a point."""
@@ -116,7 +115,8 @@ def at_theta(problem: Problem, network: Any, theta: Float[np.ndarray, " paramete
         return network
     dtype = precision(network.base)
     with jax.enable_x64(dtype == jnp.float64):
-        splines = network.correction.splines_at(features(np.asarray(theta)[None], problem.parameters)[0])
+        correction = jax.tree.map(np.asarray, network.correction)
+        splines = correction.splines_at(features(np.asarray(theta)[None], problem.parameters)[0], np)
         return Corrected(network.base, cast(jax.tree.map(jnp.asarray, splines), dtype), jnp.zeros((), jnp.int32))
 
 
@@ -132,11 +132,7 @@ class CorrectedByTheta(eqx.Module):
     def __call__(self, coordinates: Any, parameters: Any) -> Any:
         raw = self.base(coordinates, parameters)
         coordinates, parameters = (each.value if isinstance(each, Jet) else each for each in (coordinates, parameters))
-        modes, amounts = self.correction.modes, self.correction.amounts(parameters)
-        coefficients = amounts @ modes.coefficients.reshape(len(amounts), -1)
-        shape = (1, -1, *modes.coefficients.shape[2:])
-        splines = eqx.tree_at(lambda tree: tree.coefficients, modes, coefficients.reshape(shape))
-        return raw + splines.value(np.int32(0), list(coordinates))
+        return raw + self.correction.splines_at(parameters).value(np.int32(0), list(coordinates))
 
 
 def for_one_theta(network: Any) -> Any:
