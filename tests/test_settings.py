@@ -153,13 +153,23 @@ def test_override():
         ("adam.steps=many", "adam.steps must be int, but got 'many'"),
         ("adam.steps=1.5", "adam.steps must be int"),
         ("tasks.selector=magic", "one of free, uniform, fixed, grid, bayesian"),
-        ("weights.prior=1", "must be bool"),
+        ("weights.prior=none", "weights.prior must be float, but got 'none'"),
+        ("weights.prior=11", "weights.prior must be at most 10, but got 11"),
+        ("tasks.kappa=true", "tasks.kappa must be float, but got True"),
         ("seed", "name=value"),
     ],
 )
 def test_bad_settings_are_named(assignment, message):
     with pytest.raises(SettingsError, match=message):
         override(paper(cl.problems.Burgers(hard=False), "acr"), [assignment])
+
+
+def test_priors_of_before_were_on_or_off():
+    settings = paper(cl.problems.Burgers(hard=False), "acr")
+    for assignment, exponent in (("true", 1.0), ("false", 0.0), ("-1", -1.0), ("0.5", 0.5)):
+        chosen = override(settings, [f"weights.prior={assignment}", f"tasks.search_prior={assignment}"])
+        assert (chosen.weights.prior, chosen.tasks.search_prior) == (exponent, exponent)
+        assert isinstance(chosen.weights.prior, float) and isinstance(chosen.tasks.search_prior, float)
 
 
 def test_bad_method_and_budget():

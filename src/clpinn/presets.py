@@ -63,7 +63,7 @@ def _paper(problem: Problem, method: str) -> Settings:
             density="full" if acr2 and protocol.full_density else "sparse",
             interval=protocol.interval[2 if acr2 else 1 if method == "acr" else 0],
             evaluations=protocol.evaluations,
-            search_prior=protocol.search_prior and method != "ag",
+            search_prior=0.0 if method == "ag" else protocol.search_prior,
             linear=protocol.linear,
             fixed=protocol.fixed if method == "fix" else (),
         ),

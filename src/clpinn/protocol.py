@@ -27,7 +27,8 @@ class Protocol:
     evaluations: int = 10
     static: float = 1.0
     dynamic: float = -1.0
-    search_prior: bool = False
+    search_prior: float = 0.0
+    """Exponent of the prior in the scores of the search."""
     full_density: bool = False
     """Whether ACR2 replays at full density."""
     trunk: int | None = None
@@ -48,7 +49,7 @@ def _product(*axes: tuple[float, ...]) -> tuple[tuple[float, ...], ...]:
 # The lists of FIX are ours: the paper does not print its own.
 PROTOCOLS: Mapping[str, Protocol] = {
     "Schaffer": Protocol(
-        width=30, active=15, replay=15, interval=(1000, 1000, 500), static=2, dynamic=-2, search_prior=True,
+        width=30, active=15, replay=15, interval=(1000, 1000, 500), static=2, dynamic=-2, search_prior=1.0,
         full_density=True, trunk=3, fixed=_product((0.001, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)),
     ),
     "Burgers": Protocol(

@@ -8,6 +8,7 @@ import numpy as np
 from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Axis, Box, Points
 from clpinn.formulation.problem import Problem, task_prior
+from clpinn.formulation.thetas import theta_text
 from clpinn.keys import Key, fold_in
 from clpinn.training.selection import Bayesian, Fixed, GridGreedy, Query, Selection, Selector, Uniform
 from clpinn.training.settings import Settings
@@ -89,7 +90,7 @@ class Events:
             state.pool,
             self.problem.candidates.points,
             self.box,
-            self._priors if self.settings.tasks.search_prior else None,
+            self._search_priors if self.settings.tasks.search_prior else None,
             fold_in(self._key, number),
         )
         if selection is not None or isinstance(self.weighting, Equal):
@@ -103,12 +104,24 @@ class Events:
         with self.timing.measure("queries"):
             return query(thetas)
 
-    def _priors(self, thetas: Points) -> np.ndarray:
-        """f_prior of each theta."""
-        return np.array([task_prior(self.problem, theta) for theta in thetas])
+    def _search_priors(self, thetas: Points) -> np.ndarray:
+        return self._priors(thetas, self.settings.tasks.search_prior, "tasks.search_prior")
 
     def _training_priors(self, thetas: Points) -> np.ndarray:
-        return self._priors(thetas) if self.settings.weights.prior else np.ones(len(thetas))
+        return self._priors(thetas, self.settings.weights.prior, "weights.prior")
+
+    def _priors(self, thetas: Points, exponent: float, setting: str) -> np.ndarray:
+        """f_prior of each theta to the power `exponent`."""
+        priors = np.array([task_prior(self.problem, theta) for theta in thetas])
+        with np.errstate(divide="ignore", over="ignore"):
+            powers = priors if exponent == 1 else priors**exponent
+        if np.isinf(powers).any():
+            place = theta_text(self.problem.parameters, thetas[np.argmax(powers)])
+            raise SettingsError(
+                f"The prior to the power {setting}={exponent:g} must be finite, but overflows at {place}. Choose an "
+                "exponent nearer to 0."
+            )
+        return powers
 
 
 def _record(state: State, selection: Selection, moves: Moves) -> dict[str, Any]:

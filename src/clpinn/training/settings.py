@@ -37,8 +37,8 @@ class TaskSettings:
     """Weight of the standard deviation in the upper confidence bound of the Bayesian search."""
     coverage: float = 0.0
     """Minimum normalised distance of a newcomer from the pool (our addition; 0 is the paper)."""
-    search_prior: bool = False
-    """Whether the problem's prior multiplies the search scores."""
+    search_prior: float = 0.0
+    """Exponent of the problem's prior as a factor of the search scores; 0 for none."""
     linear: tuple[str, ...] = ()
     """Parameters whose tasks are spaced linearly although their axis is logarithmic."""
     fixed: tuple[tuple[float, ...], ...] = ()
@@ -54,8 +54,8 @@ class WeightSettings:
     """Coefficient of a task's share of the total loss, in the exponent of its dynamic weight."""
     dynamic: float = -1.0
     """Coefficient of the relative decrease of its loss since the event before, in the same exponent."""
-    prior: bool = True
-    """Whether the problem's prior enters the training weights."""
+    prior: float = 1.0
+    """Exponent of the problem's prior as a factor of the training weights; 0 for none, -1 reverses it."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "tasks.evaluations": (1, 1_000_000),
     "tasks.kappa": (0, _LARGE),
     "tasks.coverage": (0, _LARGE),
+    "tasks.search_prior": (-10, 10),
     "weights.static": (-_LARGE, _LARGE),
     "weights.dynamic": (-_LARGE, _LARGE),
+    "weights.prior": (-10, 10),
     "adam.steps": (0, _MANY),
     "adam.learning_rate": (0, _LARGE),
     "adam.decay_rate": (0, _LARGE),
@@ -170,6 +172,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "probe": (0, 1_000_000),
 }
 """The smallest and the largest value of each number."""
+SWITCHES = ("tasks.search_prior", "weights.prior")
+"""Numbers that were true or false in settings of before."""
 
 
 # Settings as text --------------------------------------------------------------------------------------------
@@ -264,7 +268,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     elif type(None) in choices:
         inner = next(choice for choice in choices if choice is not type(None))
         return None if value is None else _value(inner, value, where)
-    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+    elif hint is float and isinstance(value, int | float) and (where in SWITCHES or not isinstance(value, bool)):
         return float(value)
     elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
