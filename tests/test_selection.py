@@ -215,6 +215,31 @@ def test_coverage_keeps_newcomers_away_unless_none_is_far_enough():
     assert np.array_equal(ignored.newcomer, close.newcomer)
 
 
+@pytest.mark.parametrize(("refit", "sizes"), [("doubling", [2, 4, 8]), ("every", list(range(2, 12)))])
+def test_when_length_scales_are_fitted_anew(refit, sizes, monkeypatch):
+    fitted = []
+    fit = gaussian_process.length_scales
+
+    def counted(unit, scores):
+        fitted.append(len(unit))
+        return fit(unit, scores)
+
+    monkeypatch.setattr(gaussian_process, "length_scales", counted)
+    pool = TaskPool.from_corners(LINE.corners(), 5)
+    found = Bayesian(10, 5.0, refit=refit).select(peak, pool, LINE_CANDIDATES, LINE, None, KEY)
+    assert fitted == sizes and found.queries == 2 + 10 + 1
+
+
+@pytest.mark.parametrize("selector", SEARCHING)
+def test_barred_candidates_are_observed_but_not_chosen(selector):
+    pool = TaskPool.from_corners(LINE.corners(), 5)
+    first = selector.select(peak, pool, LINE_CANDIDATES, LINE, None, KEY)
+    second = selector.select(peak, pool, LINE_CANDIDATES, LINE, None, KEY, first.newcomer[None] + 1e-13)
+    assert second.newcomer != pytest.approx(first.newcomer) and second.queries == first.queries
+    none = selector.select(peak, pool, LINE_CANDIDATES, LINE, None, KEY, LINE_CANDIDATES)
+    assert none.newcomer is None
+
+
 # The Gaussian process ---------------------------------------------------------------------------------------
 
 

@@ -104,6 +104,19 @@ def test_one_worse_rival_is_enough_to_move():
     assert values(pool.event(np.array([0.5]), 1.0, losses, np.array([2.5]))[1].restored) == [0.2]
 
 
+@pytest.mark.parametrize("newcomer_loss", [0.0, 3.5, np.nan])  # below all, below replay, unknown
+def test_an_uncapped_pool_lets_every_newcomer_in(newcomer_loss):
+    sides = column(0, 1, 0.3, 0.6), column(0.2, 0.1), np.array([True, True, False, False])
+    losses = np.array([0.0, 0.0, 3.0, 2.0]), np.array([4.0, 9.0])
+    after, moves = TaskPool(*sides, 4, None, uncapped=True).event(np.array([0.5]), newcomer_loss, *losses)
+    assert after.active.ravel().tolist() == [0, 1, 0.3, 0.5] and after.replay.ravel().tolist() == [0.2, 0.1, 0.6]
+    assert values(moves.entered) == [0.5] and values(moves.to_replay) == [0.6] and after.uncapped
+    refused, moves = TaskPool(*sides, 4, None).event(np.array([0.5]), 0.0, *losses)
+    assert moves.entered is None and values(moves.restored) == [0.1] and len(refused.replay) == 2
+    with pytest.raises(ProblemError, match="its replay capacity is 2. Use tasks.replay=None"):
+        TaskPool(*sides, 4, 2, uncapped=True)
+
+
 @pytest.mark.parametrize("replay_capacity", [0, 2])
 def test_nothing_moves_if_every_active_task_is_kept(replay_capacity):
     pool = TaskPool.from_corners(CORNERS, 2, replay_capacity)

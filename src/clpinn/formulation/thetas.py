@@ -17,6 +17,8 @@ from clpinn.formulation.problem import Problem
 Theta = Float[np.ndarray, " parameters"]
 Thetas = Float[np.ndarray, "thetas parameters"]
 
+SAME = 1e-9
+"""Thetas closer than this in the unit cube are the same task: grids reach the corners only up to rounding."""
 MOST_CORNERS = 8
 """Corners of the candidates among thetas that are spread over the box."""
 
@@ -86,6 +88,13 @@ def nearest_distance(thetas: Thetas, others: Thetas, box: Box) -> Float[np.ndarr
     from scipy.spatial.distance import cdist  # here, because it takes long to import
 
     return cdist(to_unit(thetas, box), to_unit(others, box)).min(axis=1, initial=np.inf)
+
+
+def same_as_any(thetas: Thetas, others: Thetas, box: Box) -> Bool[np.ndarray, " thetas"]:
+    """For each theta, whether it is the same task as one of the others."""
+    if len(others) == 0:
+        return np.zeros(len(thetas), bool)
+    return nearest_distance(thetas, others, box) <= SAME
 
 
 def coverage_hole(candidates: Thetas, trained: Thetas, box: Box) -> float:

@@ -30,6 +30,7 @@ def train_metapinn(session: Session, run_task: Callable[[Settings, RunDirectory,
     key = fold_in(make_key(settings.seed), 1)
     support = Uniform().initial(trainer.box, settings.network.support or 1, key)
     thetas = np.concatenate([trainer.box.centre[None], support])
+    trainer.events.check_tasks(thetas)
     results: list[Result] = []
     for i, theta in enumerate(thetas):
         label = "the centre" if i == 0 else f"support task {i} of {len(support)}"

@@ -8,7 +8,7 @@ import numpy as np
 from clpinn.errors import SettingsError
 from clpinn.formulation.domain import Axis, Box, Points
 from clpinn.formulation.problem import Problem, task_prior
-from clpinn.formulation.thetas import theta_text
+from clpinn.formulation.thetas import same_as_any, theta_text
 from clpinn.keys import Key, fold_in
 from clpinn.training.selection import Bayesian, Fixed, GridGreedy, Query, Selection, Selector, Uniform
 from clpinn.training.settings import Settings
@@ -24,6 +24,10 @@ class Events:
         self.problem, self.settings, self.timing = problem, settings, timing
         self._key = task_key
         self.box = task_box(problem, settings)
+        self._excluded = excluded_thetas(problem, settings)
+        candidates = problem.candidates.points
+        self.candidates = candidates[~same_as_any(candidates, self._excluded, self.box)]
+        """The candidates that are not held out."""
         self.selector = make_selector(settings, self.box)
         weights = settings.weights
         self.weighting: Weighting = Equal() if weights.kind == "equal" else Dynamic(weights.static, weights.dynamic)
@@ -34,13 +38,24 @@ class Events:
         initial = np.zeros((0, len(self.box)))
         if tasks.selector != "free":
             initial = self.selector.initial(self.box, tasks.active, fold_in(self._key, 0))
+        self.check_tasks(initial)
         if tasks.selector not in ("free", "uniform", "fixed"):
-            return TaskPool.from_corners(initial, tasks.active, tasks.replay)
+            return TaskPool.from_corners(initial, tasks.active, tasks.replay, tasks.uncapped)
         if len(initial) > tasks.active:
             raise SettingsError(
                 f"{len(initial)} fixed tasks do not fit into an active set of {tasks.active}. Raise tasks.active."
             )
         return TaskPool.fixed(initial)
+
+    def check_tasks(self, thetas: Points) -> None:
+        """Raise an error if one of these tasks, shape (tasks, parameters), is held out."""
+        held_out = same_as_any(thetas, self._excluded, self.box)
+        if held_out.any():
+            place = theta_text(self.problem.parameters, thetas[np.argmax(held_out)])
+            raise SettingsError(
+                f"A task at {place} is to be trained, but tasks.exclude holds it out. The tasks that "
+                f"tasks.selector={self.settings.tasks.selector} starts with must be others. Change one of the two."
+            )
 
     def first_weights(self, pool: TaskPool) -> np.ndarray:
         """Weights before any loss is known."""
@@ -88,10 +103,11 @@ class Events:
         selection = self.selector.select(
             query,
             state.pool,
-            self.problem.candidates.points,
+            self.candidates,
             self.box,
             self._search_priors if self.settings.tasks.search_prior else None,
             fold_in(self._key, number),
+            None if self.settings.tasks.readmit else state.displaced[:, :-2],
         )
         if selection is not None or isinstance(self.weighting, Equal):
             return selection
@@ -157,6 +173,26 @@ def task_box(problem: Problem, settings: Settings) -> Box:
     )
 
 
+def excluded_thetas(problem: Problem, settings: Settings) -> Points:
+    """The thetas that are held out, shape (thetas, parameters)."""
+    tasks = settings.tasks
+    if not tasks.exclude:
+        return np.zeros((0, len(problem.parameters)))
+    if tasks.selector == "free":
+        raise SettingsError(
+            "tasks.exclude holds thetas out of a pool, but tasks.selector=free has none: it draws thetas all over the "
+            "box. Leave tasks.exclude out, or choose a method with a pool."
+        )
+    if any(len(theta) != len(problem.parameters) for theta in tasks.exclude):
+        raise SettingsError(
+            f"tasks.exclude needs one value for each of {', '.join(problem.parameters)} per theta, such as "
+            f"{[problem.parameters.centre.tolist()]}, but got {[list(theta) for theta in tasks.exclude]}."
+        )
+    thetas = np.array(tasks.exclude)
+    problem.parameters.check(thetas, forbid=True)
+    return thetas
+
+
 def make_selector(settings: Settings, box: Box) -> Selector:
     """The selector that the settings name."""
     tasks = settings.tasks
@@ -166,4 +202,4 @@ def make_selector(settings: Settings, box: Box) -> Selector:
         return Fixed(tasks.fixed or tuple(map(tuple, [*box.corners().tolist(), box.centre.tolist()])))
     if tasks.selector == "grid":
         return GridGreedy()
-    return Bayesian(tasks.evaluations, tasks.kappa, tasks.coverage)
+    return Bayesian(tasks.evaluations, tasks.kappa, tasks.coverage, tasks.refit)

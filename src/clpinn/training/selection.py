@@ -7,21 +7,20 @@ their complete, unweighted losses of shape (tasks,); every row is one query and 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clpinn.errors import ProblemError
 from clpinn.formulation.domain import Box
-from clpinn.formulation.thetas import Theta, Thetas, nearest_distance, to_unit
+from clpinn.formulation.thetas import SAME, Theta, Thetas, nearest_distance, same_as_any, to_unit
 from clpinn.keys import Key
 from clpinn.training.tasks import Losses, TaskPool
 
 Query = Callable[[Thetas], np.ndarray]
 Prior = Callable[[Thetas], np.ndarray]
 
-# Thetas closer than this in the unit cube are the same task: grids reach the corners only up to rounding.
-SAME = 1e-9
 # Sobol points that the search for the upper confidence bound starts from, besides all candidates.
 STARTS = 1024
 
@@ -59,11 +58,19 @@ class Selector(ABC):
 
     @abstractmethod
     def select(
-        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key
+        self,
+        query: Query,
+        pool: TaskPool,
+        candidates: Thetas,
+        box: Box,
+        prior: Prior | None,
+        key: Key,
+        barred: Thetas | None = None,
     ) -> Selection | None:
         """The next task, one of the candidates in neither set of the pool; None if the selector never adds one.
 
-        `box` fixes the scale of distances between tasks. `prior` is the search prior s(theta), None for one.
+        `box` fixes the scale of distances between tasks. `prior` is the search prior s(theta), None for one. Thetas
+        that are `barred` are observed like all others, but never chosen.
         """
 
 
@@ -84,7 +91,16 @@ class Uniform(Selector):
             return box.axes[0].spaced(capacity)[:, None]
         return box.sample(capacity, key, "sobol")
 
-    def select(self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key) -> None:
+    def select(
+        self,
+        query: Query,
+        pool: TaskPool,
+        candidates: Thetas,
+        box: Box,
+        prior: Prior | None,
+        key: Key,
+        barred: Thetas | None = None,
+    ) -> None:
         return None
 
 
@@ -109,7 +125,16 @@ class Fixed(Selector):
         box.check(thetas, forbid=True)
         return thetas
 
-    def select(self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key) -> None:
+    def select(
+        self,
+        query: Query,
+        pool: TaskPool,
+        candidates: Thetas,
+        box: Box,
+        prior: Prior | None,
+        key: Key,
+        barred: Thetas | None = None,
+    ) -> None:
         return None
 
 
@@ -154,6 +179,14 @@ class _Observations:
         return Selection(newcomer, float(loss), float(score), active_losses, replay_losses, self.thetas, losses, scores)
 
 
+def _unseen(candidates: Thetas, distances: Losses, barred: Thetas | None, box: Box) -> np.ndarray:
+    """Indices of the candidates that may be chosen, given the distance of each to the nearest task of the pool."""
+    is_open = distances > SAME
+    if barred is not None:
+        is_open &= ~same_as_any(candidates, barred, box)
+    return np.flatnonzero(is_open)
+
+
 @dataclass(frozen=True)
 class GridGreedy(Selector):
     """Start with the corners; at each event evaluate every candidate and take the worst that is in neither set.
@@ -166,7 +199,14 @@ class GridGreedy(Selector):
         return box.corners()
 
     def select(
-        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key
+        self,
+        query: Query,
+        pool: TaskPool,
+        candidates: Thetas,
+        box: Box,
+        prior: Prior | None,
+        key: Key,
+        barred: Thetas | None = None,
     ) -> Selection:
         from scipy.spatial.distance import cdist  # here, because it takes long to import
 
@@ -180,7 +220,7 @@ class GridGreedy(Selector):
         where[~on_grid] = len(candidates) + np.arange((~on_grid).sum())
         task_losses = losses[where]
 
-        unseen = np.flatnonzero(distances.min(axis=0) > SAME)
+        unseen = _unseen(candidates, distances.min(axis=0), barred, box)
         worst = np.where(np.isnan(losses), np.inf, losses)
         newcomer = candidates[unseen[np.argmax(worst[unseen])]] if len(unseen) else None
         count = len(pool.active)
@@ -198,8 +238,8 @@ class Bayesian(Selector):
 
     The kernel is Matérn 5/2 with one length scale an axis, in the unit cube of the box, on scores normalised to zero
     mean and unit variance. Length scales are those of the largest marginal likelihood, found when the event starts
-    and again whenever the observations have doubled since; in between the posterior is updated exactly. A score that
-    is not finite counts as twice the largest finite one.
+    and again whenever the observations have doubled since, or before `every` evaluation (`refit`). In between the
+    posterior is updated exactly. A score that is not finite counts as twice the largest finite one.
 
     `coverage` (ours; the paper names such a control without defining it) is the least normalised distance a newcomer
     keeps from the tasks of the pool; where no candidate is that far away it is ignored.
@@ -208,18 +248,26 @@ class Bayesian(Selector):
     evaluations: int
     kappa: float
     coverage: float = 0.0
+    refit: Literal["doubling", "every"] = "doubling"
 
     def initial(self, box: Box, capacity: int, key: Key) -> Thetas:
         return box.corners()
 
     def select(
-        self, query: Query, pool: TaskPool, candidates: Thetas, box: Box, prior: Prior | None, key: Key
+        self,
+        query: Query,
+        pool: TaskPool,
+        candidates: Thetas,
+        box: Box,
+        prior: Prior | None,
+        key: Key,
+        barred: Thetas | None = None,
     ) -> Selection:
         observations = _Observations(query, prior)
         task_losses = observations.ask(pool.thetas)
         active_losses, replay_losses = np.split(task_losses, [len(pool.active)])
         distances = nearest_distance(candidates, pool.thetas, box)
-        unseen = np.flatnonzero(distances > SAME)
+        unseen = _unseen(candidates, distances, barred, box)
         if len(unseen) == 0:
             return observations.selection(None, active_losses, replay_losses)
 
@@ -245,7 +293,7 @@ class Bayesian(Selector):
         capacity, fitted = len(thetas) + self.evaluations, len(thetas)
         posterior = Posterior(length_scales(thetas, observations.scores), thetas, starts, capacity)
         for _ in range(self.evaluations):
-            if len(thetas) >= 2 * fitted:
+            if len(thetas) >= (fitted + 1 if self.refit == "every" else 2 * fitted):
                 posterior = Posterior(length_scales(thetas, observations.scores), thetas, starts, capacity)
                 fitted = len(thetas)
             best = maximise_ucb(posterior, normalised(observations.scores), self.kappa)

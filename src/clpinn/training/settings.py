@@ -43,6 +43,14 @@ class TaskSettings:
     """Parameters whose tasks are spaced linearly although their axis is logarithmic."""
     fixed: tuple[tuple[float, ...], ...] = ()
     """The thetas of the selector `fixed`. If empty, they are the corners and the centre of the box."""
+    exclude: tuple[tuple[float, ...], ...] = ()
+    """Thetas that are held out: no task is ever one of them."""
+    readmit: bool = True
+    """Whether a task that was dropped may be selected again. Only pools without replay drop tasks."""
+    refit: Literal["doubling", "every"] = "doubling"
+    """When the search fits its length scales anew: if the observations have doubled, or at every evaluation."""
+    uncapped: bool = False
+    """Whether every newcomer enters a full pool, whatever its loss. It needs `replay` without a limit."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ def _marks(values: np.ndarray) -> np.ndarray:
 class TaskPool(eqx.Module):
     """Active and replay tasks, shapes (n_active, parameters) and (n_replay, parameters), on the host.
 
-    `kept` marks active tasks that are never displaced. `replay_capacity` is 0 for no replay and None for no limit.
+    `kept` marks active tasks that are never displaced. `replay_capacity` is 0 for no replay and None for no limit. A
+    pool that is `uncapped` has no limit and lets every newcomer in, whatever its loss.
     """
 
     active: Thetas = eqx.field(converter=_thetas)
@@ -53,9 +54,12 @@ class TaskPool(eqx.Module):
     kept: Bool[np.ndarray, " n_active"] = eqx.field(converter=_marks)
     active_capacity: int = eqx.field(static=True)
     replay_capacity: int | None = eqx.field(static=True)
+    uncapped: bool = eqx.field(static=True, default=False)
 
     @staticmethod
-    def from_corners(corners: Thetas, active_capacity: int, replay_capacity: int | None = 0) -> "TaskPool":
+    def from_corners(
+        corners: Thetas, active_capacity: int, replay_capacity: int | None = 0, uncapped: bool = False
+    ) -> "TaskPool":
         """A pool that starts with the corners of the box, shape (corners, parameters), and never displaces them."""
         corners = np.asarray(corners, dtype=float)
         if active_capacity < len(corners):
@@ -65,7 +69,7 @@ class TaskPool(eqx.Module):
                 "or use fewer parameters."
             )
         none = np.zeros((0, corners.shape[1]))
-        return TaskPool(corners, none, np.ones(len(corners), bool), active_capacity, replay_capacity)
+        return TaskPool(corners, none, np.ones(len(corners), bool), active_capacity, replay_capacity, uncapped)
 
     @staticmethod
     def fixed(thetas: Thetas) -> "TaskPool":
@@ -87,6 +91,11 @@ class TaskPool(eqx.Module):
             raise ProblemError(
                 f"The replay capacity must not be negative, but is {self.replay_capacity}. Use 0 for no replay and "
                 "None for no limit."
+            )
+        if self.uncapped and self.replay_capacity is not None:
+            raise ProblemError(
+                f"A pool that lets every newcomer in needs replay without a limit, but its replay capacity is "
+                f"{self.replay_capacity}. Use tasks.replay=None with tasks.uncapped=true."
             )
         replay_capacity = len(self.replay) if self.replay_capacity is None else self.replay_capacity
         if len(self.active) > self.active_capacity or len(self.replay) > replay_capacity:
@@ -147,8 +156,8 @@ class TaskPool(eqx.Module):
         room = self.replay_capacity is None or len(self.replay) < self.replay_capacity
         worst = int(np.argmax(replay_losses)) if len(self.replay) else None
         worst_loss = -np.inf if worst is None else replay_losses[worst]
-        if room and newcomer is not None and (worst is None or newcomer_loss > worst_loss):
-            if active_losses[lowest] > newcomer_loss:
+        if room and newcomer is not None and (self.uncapped or worst is None or newcomer_loss > worst_loss):
+            if active_losses[lowest] > newcomer_loss and not self.uncapped:
                 return self, Moves()
             active[lowest] = newcomer
             replay = np.concatenate([self.replay, displaced[None]])
@@ -162,7 +171,7 @@ class TaskPool(eqx.Module):
         return self._with(active, replay, self.kept), Moves(to_replay=displaced, restored=restored)
 
     def _with(self, active: np.ndarray, replay: np.ndarray, kept: np.ndarray) -> "TaskPool":
-        return TaskPool(active, replay, kept, self.active_capacity, self.replay_capacity)
+        return TaskPool(active, replay, kept, self.active_capacity, self.replay_capacity, self.uncapped)
 
     def _refuse(self, newcomer: np.ndarray) -> None:
         if newcomer.shape != self.active.shape[1:]:
