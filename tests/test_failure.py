@@ -18,7 +18,6 @@ from clpinn.runs.run import run
 from clpinn.training.pool_loss import PoolLoss
 from clpinn.training.rows import Rows
 from clpinn.training.settings import override
-from clpinn.training.trainer import RECOVERIES
 
 
 def fail_at(monkeypatch, calls):
@@ -74,8 +73,19 @@ def test_a_failure_under_natural_is_survived(tmp_path, monkeypatch):
 def test_a_lasting_failure_under_natural_is_a_named_outcome(tmp_path, monkeypatch):
     rows_fail_at(monkeypatch, lambda call: call > 15)
     result = run(Decay(), natural_for("acr", "steps=30"), tmp_path)
-    assert result.outcome == "diverged" and result.metrics["recoveries"] == RECOVERIES
+    assert result.outcome == "diverged" and result.metrics["recoveries"] == 5
     assert result.metrics["steps"] == 10 and result.metrics["outputs"]["u"]["rel_l2_macro"] is not None
+
+
+@pytest.mark.parametrize("remedies", [0, 2])
+def test_the_number_of_remedies(tmp_path, monkeypatch, remedies):
+    rows_fail_at(monkeypatch, lambda call: call > 15)
+    messages = []
+    settings = natural_for("acr", "steps=30", f"remedies={remedies}")
+    result = run(Decay(), settings, tmp_path, callbacks=Callbacks(message=messages.append))
+    assert (result.outcome, result.metrics["recoveries"], result.metrics["steps"]) == ("diverged", remedies, 10)
+    assert sum("back to step 10" in text for text in messages) == remedies
+    assert ("remedies=0 allows no remedy" if remedies == 0 else "the remedy did not help") in messages[-1]
 
 
 @pytest.mark.parametrize(

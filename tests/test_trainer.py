@@ -14,7 +14,7 @@ from clpinn.errors import Outcome
 from clpinn.training.optimizers import Step
 from clpinn.training.stages import Stage
 from clpinn.training.state import Hooks
-from clpinn.training.trainer import DONE, RECOVERIES, Trainer
+from clpinn.training.trainer import DONE, Trainer
 
 
 class Counting(Stage):
@@ -135,9 +135,10 @@ def test_a_failure_that_lasts_ends_the_run_as_diverged():
             state = replace(state, step=state.step + 1, stage_step=state.stage_step + 1)
             return state, Step(math.inf, 1.0, 1), {"residual": 1.0, "start": math.inf}  # pyright: ignore
 
-    state, outcome, logged = run(trainer_of(Broken("adam", 8)))
-    assert outcome is Outcome.DIVERGED and state.step == 0 and len(logged.messages) == RECOVERIES + 1
-    assert "not finite (of start)" in logged.messages[-1] and state.rate == 0.5**RECOVERIES
+    for bounds, remedies in (({}, 5), ({"remedies": 2}, 2), ({"remedies": 0}, 0)):
+        state, outcome, logged = run(trainer_of(Broken("adam", 8), **bounds))
+        assert outcome is Outcome.DIVERGED and state.step == 0 and len(logged.messages) == remedies + 1
+        assert "not finite (of start)" in logged.messages[-1] and state.rate == 0.5**remedies
 
 
 def test_an_optimiser_that_stops_by_itself_ends_the_run():

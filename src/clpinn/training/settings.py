@@ -134,6 +134,8 @@ class Settings:
     """The worst estimated relative error over the box to stop at. Progress then ends later, see `natural`."""
     correct: bool = True
     """Whether the surrogate is corrected over the box at the end of the run."""
+    remedies: int = 5
+    """How often a run may recover from a loss that is not finite. With 0 it ends at once, as in the paper."""
     probe: int = 0
     """Number of thetas whose errors are recorded along the run. Training does not depend on them."""
 
@@ -177,6 +179,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "seconds": (_TINY, _LARGE),
     "until": (_TINY, _LARGE),
     "error": (_TINY, _LARGE),
+    "remedies": (0, 1_000_000),
     "probe": (0, 1_000_000),
 }
 """The smallest and the largest value of each number."""

@@ -27,8 +27,6 @@ DONE = "done"
 """The stage of a state after the last stage."""
 SNAPSHOT_STEPS = 100
 """Steps between two states that a run can go back to after a failure."""
-RECOVERIES = 5
-"""Failures after which a run ends as diverged."""
 
 
 class Trainer:
@@ -124,8 +122,8 @@ class Trainer:
                 state, step, named = stage.step(state, objective, done)
                 value = float(step.value)
             if not (math.isfinite(value) and math.isfinite(float(step.gradient_norm))):
-                if good.recoveries >= RECOVERIES:
-                    hooks.message(_diverged(named))
+                if good.recoveries >= self.settings.remedies:
+                    hooks.message(_diverged(named, good.recoveries))
                     return good, Outcome.DIVERGED
                 good, remedy = stage.remedy(replace(good, recoveries=good.recoveries + 1))
                 hooks.message(f"The loss is not finite at step {state.step}: back to step {good.step}, {remedy}")
@@ -192,9 +190,10 @@ class Trainer:
         return row
 
 
-def _diverged(named: dict[str, float]) -> str:
+def _diverged(named: dict[str, float], recoveries: int) -> str:
     names = [name for name, value in named.items() if not math.isfinite(value)]
+    tried = "the remedy did not help" if recoveries else "remedies=0 allows no remedy"
     return (
-        f"The loss is not finite (of {', '.join(names) or 'its derivatives'}) and the remedy did not help. The run "
-        f"ends here. {Outcome.DIVERGED.advice.partition('. ')[2]}"
+        f"The loss is not finite (of {', '.join(names) or 'its derivatives'}) and {tried}. The run ends here. "
+        f"{Outcome.DIVERGED.advice.partition('. ')[2]}"
     )
