@@ -2,16 +2,21 @@ import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small import Decay
 
 import clpinn as cl
 from clpinn.errors import SettingsError
+from clpinn.formulation.thetas import same_as_any
+from clpinn.keys import make_key
 from clpinn.networks.architecture import Architecture
 from clpinn.presets import natural, paper, scaled
 from clpinn.problems import BENCHMARKS, load_problem
-from clpinn.protocol import METHODS, RIVALS
+from clpinn.protocol import METHODS, RIVALS, TARGETS
+from clpinn.training.events import Events
 from clpinn.training.settings import Settings, from_dict, override, to_dict
+from clpinn.training.state import Timing
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -62,13 +67,26 @@ def test_the_paper_wants_burgers_with_soft_conditions(method, tmp_path):
 
 
 def test_fixed_lists_fit_and_lie_in_the_box():
-    import numpy as np
-
     for name in BENCHMARKS:
         problem = load_problem(name, paper=True)
         tasks = paper(problem, "fix").tasks
-        assert 0 < len(tasks.fixed) <= tasks.active
+        assert len(set(tasks.fixed)) == len(tasks.fixed) == tasks.active
         problem.parameters.check(np.array(tasks.fixed), forbid=True)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_fixed_targets_are_candidates_and_no_method_starts_with_one(name):
+    problem = load_problem(name, paper=True)
+    targets = np.array(TARGETS[name])
+    box = problem.parameters
+    assert same_as_any(targets, problem.candidates.points, box).all() and len(np.unique(targets, axis=0)) >= 3
+    for method in (*METHODS, *RIVALS):
+        settings = paper(problem, method)
+        held_out = dataclasses.replace(settings, tasks=dataclasses.replace(settings.tasks, exclude=TARGETS[name]))
+        events = Events(problem, held_out, make_key(0), Timing())
+        events.check_tasks(box.centre[None])  # Meta-PINN starts there
+        assert not same_as_any(events.first_pool().thetas, targets, box).any()
+        assert len(events.candidates) == len(problem.candidates.points) - len(targets)
 
 
 @pytest.mark.parametrize("budget", [1.0, 0.1, 0.013, 1e-5])
