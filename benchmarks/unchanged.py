@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMES = ("seconds", "wall_seconds", "search_seconds", "compile_seconds")
+TIMES = ("seconds", "wall_seconds", "search_seconds", "compile_seconds", "peak_memory_mib")
 """Fields of metrics and logs that are never the same twice."""
 
 

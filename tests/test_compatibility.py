@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import clpinn as cl
+from clpinn.runs.directory import RunDirectory
 
 OLD = Path(__file__).parent / "data" / "e227ff8"
 ANSWERS = json.loads((OLD / "answers.json").read_text())
@@ -25,6 +26,12 @@ def test_surrogates_answer_as_they_did(name):
     surrogate = cl.load(OLD / name)
     for nu, expected in zip((0.0113, 0.3), ANSWERS[name], strict=True):
         np.testing.assert_allclose(surrogate(x=X, t=T, nu=nu)["u"], expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["natural", "paper"])
+def test_what_their_metrics_did_not_say_is_none(name):
+    metrics = RunDirectory(OLD / name).metrics
+    assert metrics["macro"] is None and metrics["peak_memory_mib"] is None and metrics["outputs"]["u"]["max_abs"] > 0
 
 
 def test_heads_are_still_used():

@@ -1,4 +1,5 @@
 import ast
+import dataclasses
 import resource
 import sys
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from clpinn.formulation.pointwise import residual_sizes
 from clpinn.networks.architecture import Architecture
 from clpinn.networks.make import make
 from clpinn.problems import load_problem
-from clpinn.runs.evaluate import aggregate, evaluate
+from clpinn.runs.evaluate import Errors, Metrics, aggregate, evaluate
 
 
 class Slope(eqx.Module):
@@ -47,8 +48,29 @@ def test_metrics_by_hand():
     assert np.isclose(summary["outputs"]["u"]["rel_l2_macro"], 0.375)
     assert np.isclose(summary["outputs"]["u"]["rel_l2_worst"], 0.5)
     assert summary["outputs"]["u"]["worst_at"] == {"a": 0.5}
+    assert np.isclose(summary["outputs"]["u"]["max_abs"], 0.75)
+    assert np.isclose(summary["outputs"]["u"]["max_abs_mean"], (0.75 + 0.25 + 0.25) / 3)
     assert np.isclose(summary["res_pde_macro"], np.mean(np.abs(miss)))
     assert metrics.table()[1]["a"] == 0.5 and np.isclose(metrics.table()[1]["rel_l2_u"], 0.5)
+
+
+def test_all_outputs_count_alike():
+    """Also where the reference of one is zero everywhere, so that it has no relative error."""
+    thetas = np.array([[0.0], [1.0]])
+
+    def errors(mse, relative):
+        relative = np.array(relative)
+        return Errors(np.array(mse), relative, np.array(mse), ~np.isnan(relative))
+
+    u, v, w = errors([1.0, 3.0], [0.5, 0.1]), errors([4.0, 4.0], [0.2, 0.6]), errors([7.0, 9.0], [np.nan, np.nan])
+    metrics = Metrics(("a",), thetas, {"u": u, "v": v}, np.ones(2))
+    assert metrics.summary()["macro"] == pytest.approx({"mse": 3.0, "rel_l2_macro": 0.35, "rel_l2_worst": 0.6})
+    metrics = Metrics(("a",), thetas, {"u": u, "w": w}, np.ones(2))
+    assert metrics.summary()["macro"] == pytest.approx({"mse": 5.0, "rel_l2_macro": 0.3, "rel_l2_worst": 0.5})
+    diverged = dataclasses.replace(v, rel_l2=np.array([0.2, np.nan]), defined=np.array([True, True]))
+    macro = Metrics(("a",), thetas, {"u": u, "v": diverged}, np.ones(2)).summary()["macro"]
+    assert np.isnan(macro["rel_l2_macro"]) and np.isnan(macro["rel_l2_worst"]) and macro["mse"] == 3.0
+    assert Metrics(("a",), thetas, {}, np.ones(2)).summary()["macro"] is None
 
 
 def test_a_network_that_is_not_finite_is_not_hidden():

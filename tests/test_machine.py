@@ -1,7 +1,10 @@
 """Cores and memory of the machine."""
 
 import os
+import resource
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,3 +38,20 @@ def test_cores_are_those_this_process_may_use(monkeypatch):
 
 def test_free_memory_is_below_all_memory():
     assert 2**28 < machine.free_memory() <= machine.memory() < 2**50
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_in_mebibytes_on_every_system(monkeypatch, platform, unit):
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=300 * 2**20 // unit))
+    assert machine.peak_memory() == 300
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_peak_memory_is_what_the_system_says():
+    def highest() -> float:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
+
+    before = highest()
+    assert before - 1 <= machine.peak_memory() <= highest() + 1

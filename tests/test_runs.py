@@ -72,6 +72,9 @@ def test_training_learns(tmp_path):
     assert set(history[0]["terms"]) == {"residual", "start"}
     assert np.isclose(sum(history[0]["terms"].values()), history[0]["loss"], rtol=1e-5)
     assert result.metrics["lbfgs_steps"] == result.metrics["steps"] - 300
+    errors = result.metrics["outputs"]["u"]
+    assert result.metrics["macro"] == {name: errors[name] for name in ("mse", "rel_l2_macro", "rel_l2_worst")}
+    assert 0 < errors["max_abs_mean"] < errors["max_abs"] and 100 < result.metrics["peak_memory_mib"] < 1e5
     displaced = result.metrics["forgetting"]
     assert displaced and all(task["loss_now"] < task["loss_then"] for task in displaced)
     assert all(task["rel_l2_then"]["u"] > 0 and task["rel_l2_now"]["u"] > 0 for task in displaced)

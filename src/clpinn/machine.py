@@ -1,6 +1,7 @@
 """Cores and memory of the machine, and threads for work on the host beside what JAX does on its devices."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -34,6 +35,14 @@ def free_memory() -> int:
             return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return 4 * 1024**3
+
+
+def peak_memory() -> float:
+    """MiB of the largest resident set that this process has had."""
+    import resource  # here, because Windows has none
+
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest / (2**20 if sys.platform == "darwin" else 2**10)  # bytes on macOS, KiB elsewhere
 
 
 @cache

@@ -41,6 +41,7 @@ from clpinn.runs.records import (
     EVENT_FORM,
     HISTORY_FORM,
     METRICS_FORM,
+    OPTIONAL_METRICS,
     count,
     event_thetas,
     figures_by_name,
@@ -128,7 +129,7 @@ class RunDirectory:
         if not self.ended:
             self.config  # noqa: B018  raises the better error where this is no run at all
             raise self._not_ended()
-        return read_json(self._path(METRICS), METRICS_FORM, {"estimated": None, "correction": None})
+        return read_json(self._path(METRICS), METRICS_FORM, dict.fromkeys(OPTIONAL_METRICS))
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:

@@ -51,6 +51,7 @@ class Errors:
             "rel_l2_macro": _mean(relative),
             "rel_l2_worst": _largest(relative),
             "max_abs": _largest(self.max_abs),
+            "max_abs_mean": _mean(self.max_abs),
         }
 
 
@@ -65,7 +66,11 @@ class Metrics:
     """Mean absolute residual of the equations (Res-PDE)."""
 
     def summary(self) -> dict[str, Any]:
-        """Mean (macro) and worst errors per output, and the theta of the worst. A NaN error gives a NaN figure."""
+        """Mean (macro) and worst errors per output, and the theta of the worst. A NaN error gives a NaN figure.
+
+        `macro` has the means over the outputs, which count alike, and the worst over thetas and outputs. It is None
+        without a reference.
+        """
         return {
             "thetas": len(self.thetas),
             "res_pde_macro": _mean(self.res_pde),
@@ -73,6 +78,16 @@ class Metrics:
                 name: errors.summary() | {"worst_at": dict(zip(self.parameters, self.worst_theta(name).tolist()))}
                 for name, errors in self.outputs.items()
             },
+            "macro": self._over_outputs() if self.outputs else None,
+        }
+
+    def _over_outputs(self) -> dict[str, float]:
+        summaries = [errors.summary() for errors in self.outputs.values()]
+        relative = [errors.summary() for errors in self.outputs.values() if errors.defined.any()]
+        return {
+            "mse": _mean(np.array([errors["mse"] for errors in summaries])),
+            "rel_l2_macro": _mean(np.array([errors["rel_l2_macro"] for errors in relative])),
+            "rel_l2_worst": _largest(np.array([errors["rel_l2_worst"] for errors in relative])),
         }
 
     def worst_theta(self, output: str) -> Float[np.ndarray, " parameters"]:

@@ -11,6 +11,7 @@ from clpinn.estimation.estimate import Estimator
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import coverage_hole
+from clpinn.machine import peak_memory
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.display import Display
 from clpinn.runs.evaluate import Metrics, evaluate
@@ -65,6 +66,7 @@ def run_metrics(
         "lbfgs_evaluations": state.evaluations,
         "recoveries": state.recoveries,
         "wall_seconds": elapsed,
+        "peak_memory_mib": peak_memory(),
         "compile_seconds": seconds.get("compilation", 0.0),
         "search_seconds": seconds.get("selection", 0.0) + seconds.get("queries", 0.0),
         "seconds": seconds,
@@ -73,6 +75,7 @@ def run_metrics(
         "replay": len(state.pool.replay),
         "res_pde_macro": summary["res_pde_macro"],
         "outputs": summary["outputs"],
+        "macro": summary["macro"],
         "has_reference": problem.reference is not None,
         "estimated": None,  # until errors have been estimated
         "correction": None,
@@ -100,6 +103,7 @@ def corrected_metrics(
         {
             "res_pde_macro": summary["res_pde_macro"],
             "outputs": summary["outputs"],
+            "macro": summary["macro"],
             "estimated": estimated.summary(),
             "correction": correction,
         }

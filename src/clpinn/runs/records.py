@@ -64,11 +64,19 @@ def figures_by_name(value: Any) -> bool:
 
 
 def errors_by_output(value: Any) -> bool:
-    """What metrics.json says of each output."""
+    """What metrics.json says of each output. Runs of before have no `max_abs_mean`."""
     figures = dict.fromkeys(("mse", "rel_l2_macro", "rel_l2_worst", "max_abs"), number_or_none)
     if not isinstance(value, dict) or any(misfit(errors, figures) is not None for errors in value.values()):
         return False
-    return all(figures_by_name(errors.get("worst_at", {})) for errors in value.values())
+    others = [(errors.get("worst_at", {}), errors.get("max_abs_mean")) for errors in value.values()]
+    return all(figures_by_name(place) and number_or_none(mean) for place, mean in others)
+
+
+def macro_or_none(value: Any) -> bool:
+    """What metrics.json says of all outputs together, or None."""
+    return (
+        value is None or misfit(value, dict.fromkeys(("mse", "rel_l2_macro", "rel_l2_worst"), number_or_none)) is None
+    )
 
 
 def estimates_or_none(value: Any) -> bool:
@@ -105,15 +113,19 @@ METRICS_FORM = {
     "outcome": outcome,
     "steps": count,
     "wall_seconds": number,
+    "peak_memory_mib": number_or_none,
     "queries": count,
     "active": count,
     "replay": count,
     "res_pde_macro": number_or_none,
     "outputs": errors_by_output,
+    "macro": macro_or_none,
     "has_reference": bool,
     "estimated": estimates_or_none,
     "correction": correction_or_none,
 }
+OPTIONAL_METRICS = ("macro", "peak_memory_mib", "estimated", "correction")
+"""What metrics.json of older versions does not have; None stands for it."""
 HISTORY_FORM = {
     "step": count,
     "stage": str,

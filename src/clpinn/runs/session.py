@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from clpinn.errors import CheckpointError, Outcome
+from clpinn.machine import peak_memory
 from clpinn.runs.callbacks import Observer, TrainingStep
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.error_goal import ErrorGoal
@@ -212,6 +213,7 @@ class Session:
                     errors = evaluate(trainer.problem, surrogate, thetas, self.observer.display.evaluation)
             metrics |= corrected_metrics(metrics, record, errors, surrogate.errors)
             metrics |= {"seconds": plain(trainer.timing.seconds), "wall_seconds": elapsed()}
+            metrics["peak_memory_mib"] = peak_memory()
             surrogate = replace(surrogate, record={**surrogate.record, "outputs": metrics["outputs"]})
             directory.write_result(surrogate, metrics, errors.table())
         text = not_learnt_text(metrics)
