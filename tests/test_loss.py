@@ -11,6 +11,7 @@ import pytest
 import clpinn as cl
 from clpinn.networks.architecture import Architecture
 from clpinn.networks.make import make
+from clpinn.training import pool_loss
 from clpinn.training.pool_loss import Collocation, PoolLoss, Tasks
 
 
@@ -106,10 +107,11 @@ def test_a_growing_pool_compiles_nothing_anew():
     assert loss._sums.objective._cache_size() == before[0] + 1 and loss._sums.task_losses._cache_size() == before[1] + 1
 
 
-def test_batches_are_unbiased_and_follow_the_key():
+@pytest.mark.parametrize("part", [{"batch": 0.25}, {"batch_rows": 61}], ids=str)
+def test_batches_are_unbiased_and_follow_the_key(part):
     with jax.enable_x64(True):
         *_, whole = setup(chunk=8)
-        _, network, _, _, loss = setup(chunk=8, batch=0.25)
+        _, network, _, _, loss = setup(chunk=8, **part)
         active = Tasks.padded(ACTIVE, WEIGHTS[0], 3, jnp.float64)
         replay = Tasks.padded(REPLAY, WEIGHTS[1], 2, jnp.float64)
         found = [float(loss.objective(network, active, replay, jax.random.key(i))[0]) for i in range(400)]
@@ -117,6 +119,35 @@ def test_batches_are_unbiased_and_follow_the_key():
         error = np.std(found) / np.sqrt(len(found))
         assert abs(np.mean(found) - exact) < 4 * error and error < 0.02 * exact
         assert found[0] == float(loss.objective(network, active, replay, jax.random.key(0))[0]) != found[1]
+
+
+@pytest.mark.parametrize(
+    ("batch_rows", "by_term"), [(1, (1, 1, 1)), (39, (33, 6, 1)), (117, (98, 18, 1)), (234, (197, 35, 2))]
+)
+def test_a_batch_by_rows_has_exactly_that_many(batch_rows, by_term, monkeypatch):
+    """Of 61 × 3 + 7 × 2 rows inside, 7 × 5 at the ends and 2 measured ones. Rows of a padded chunk have no weight."""
+    gathered = []
+
+    def counting(points, active, replay, row):
+        rows = gather(points, active, replay, row)
+        jax.debug.callback(lambda count: gathered.append((points.dense, int(count))), (rows.weight > 0).sum())
+        return rows
+
+    gather = pool_loss._gather
+    monkeypatch.setattr(pool_loss, "_gather", counting)
+    pool_loss._compiled.cache_clear()
+    with jax.enable_x64(True):
+        _, network, _, _, loss = setup(chunk=8, batch_rows=batch_rows)
+        active = Tasks.padded(ACTIVE, WEIGHTS[0], 4, jnp.float64)
+        replay = Tasks.padded(REPLAY, WEIGHTS[1], 3, jnp.float64)
+        found = float(loss.objective(network, active, replay, jax.random.key(0))[0])
+        jax.effects_barrier()
+        counts = [sum(count for dense, count in gathered if dense == points) for points in (61, 7, 2)]
+        monkeypatch.undo()
+        pool_loss._compiled.cache_clear()
+        exact = float(setup(chunk=8)[-1].objective(network, active, replay, jax.random.key(0))[0])
+    assert tuple(counts) == by_term and abs(sum(by_term) - batch_rows) <= 2
+    assert (found == pytest.approx(exact, rel=1e-12)) == (batch_rows == 234)  # all rows are taken once
 
 
 DEVICES = """

@@ -186,6 +186,20 @@ def test_decay_and_freezing():
     assert np.isclose(objective(*lbfgs.partition(state.network), key)[0], value_plain, rtol=1e-5)
 
 
+def test_points_and_batches_by_number():
+    """Adam draws rows; L-BFGS and the losses of tasks take all of them."""
+    settings = settings_for("acr", "points.interior=40", "batch_rows=20")
+    stages = Trainer(Decay(), settings).stages
+    losses = stages["adam"].losses
+    assert stages["adam"].loss is losses.sampled is not losses.full is stages["lbfgs"].loss
+    for loss, rows in ((losses.sampled, 20), (losses.full, None), (losses.validation, None)):
+        points = loss._points
+        assert (points["interior"].dense, points["start"].dense, loss._batch_rows) == (40, 8, rows)
+    assert losses.full._points["interior"].sparse == 4
+    plain = Trainer(Decay(), settings_for("acr")).stages["adam"].losses
+    assert plain.sampled is plain.full and plain.full._points["interior"].dense == 64
+
+
 def test_adam_has_half_of_the_time():
     trainer = Trainer(Decay(), replace(settings_for("uni", "adam.steps=1000", "lbfgs.steps=1000"), seconds=10.0))
     stages: list[str] = []

@@ -8,7 +8,10 @@ memory does not grow with the pool, and a growing pool compiles nothing. The chu
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache, partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import equinox as eqx
@@ -33,14 +36,17 @@ class Collocation(eqx.Module):
     points: dict[str, Float[Array, "points coordinates"]]
 
     @staticmethod
-    def sample(problem: Problem, key: Key, fraction: float = 1.0) -> "Collocation":
-        """Points of one task; `fraction` thins the interior, while conditions and anchors keep all their points."""
-        interior = problem.interior
+    def sample(problem: Problem, key: Key, fraction: float = 1.0, interior: int | None = None) -> "Collocation":
+        """Points of one task; `fraction` thins the interior, while conditions and anchors keep all their points.
+
+        `interior` is a number of points in place of the problem's own.
+        """
+        region = problem.interior if interior is None else replace(problem.interior, points=interior)
         if fraction < 1:
-            interior = interior.thinned(fraction, len(problem.coordinates))
+            region = region.thinned(fraction, len(problem.coordinates))
         conditions = [condition for condition in problem.conditions if isinstance(condition, Condition)]
         keys = split(key, 1 + len(conditions))
-        drawn = {"interior": interior.sample(problem.coordinates, keys[0])}
+        drawn = {"interior": region.sample(problem.coordinates, keys[0])}
         for condition, condition_key in zip(conditions, keys[1:], strict=True):
             drawn[condition.name] = condition.sample(problem.coordinates, condition_key)
         return Collocation({name: jnp.asarray(points) for name, points in drawn.items()})
@@ -117,8 +123,13 @@ class PoolLoss:
         dtype: Any,
         chunk: int = 512,
         batch: float = 1.0,
+        batch_rows: int | None = None,
     ):
-        """`batch` is the share of the rows drawn at random at each call; 1 takes each row once."""
+        """`batch` is the share of the rows drawn at random at each call; 1 takes each row once.
+
+        `batch_rows` is their number instead, spread over the terms in proportion to their rows, at least one for each.
+        If a pool has no more rows than that, each is taken once.
+        """
         terms = Terms(problem)
         self.dtype = dtype
         self._points = {
@@ -126,14 +137,26 @@ class PoolLoss:
             for name, points in dense.points.items()
         }
         self._measured = {name: _Points(jnp.asarray(rows, dtype), len(rows)) for name, rows in terms.measured.items()}
-        self._sums = _compiled(terms, dtype, chunk, batch, tuple(jax.devices()))
+        self._batch_rows = batch_rows
+        self._sums = _compiled(terms, dtype, chunk, batch, batch_rows, tuple(jax.devices()))
 
     def objective(
         self, network: Any, active: Tasks, replay: Tasks, key: Key
     ) -> tuple[Float[Array, ""], Any, dict[str, Float[Array, ""]]]:
         """Value, gradient with respect to the network's arrays, and the value by residual name."""
         points = self._points | self._measured
-        return self._sums.objective(network, points, active, replay, jnp.array(words(key), jnp.uint32))
+        drawn = None if self._batch_rows is None else self._drawn_rows(self._batch_rows, active, replay)
+        return self._sums.objective(network, points, active, replay, jnp.array(words(key), jnp.uint32), drawn)
+
+    def _drawn_rows(self, rows: int, active: Tasks, replay: Tasks) -> dict[str, Int[Array, ""]]:
+        """Rows to draw of each term."""
+        dense, sparse = int(active.count), int(replay.count)
+        totals = {name: points.dense * dense + points.sparse * sparse for name, points in self._points.items()}
+        totals |= {name: points.dense for name, points in self._measured.items()}
+        share = Fraction(min(rows, sum(totals.values())), max(1, sum(totals.values())))
+        ends = [round(share * end) for end in accumulate(totals.values(), initial=0)]
+        counts = {name: max(1, after - before) for name, (before, after) in zip(totals, pairwise(ends), strict=True)}
+        return {name: jnp.asarray(count, jnp.int32) for name, count in counts.items()}
 
     def task_losses(self, network: Any, thetas: Points) -> Float[np.ndarray, " tasks"]:
         """The complete, unweighted loss of each theta on the dense points."""
@@ -149,8 +172,16 @@ class PoolLoss:
 class _Sums:
     """Sums over the rows of a pool, compiled for all devices."""
 
-    def __init__(self, terms: Terms, dtype: Any, chunk: int, batch: float, devices: tuple[Any, ...]):
-        self.terms, self.dtype, self.chunk, self.batch = terms, dtype, chunk, batch
+    def __init__(
+        self,
+        terms: Terms,
+        dtype: Any,
+        chunk: int,
+        batch: float,
+        batch_rows: int | None,
+        devices: tuple[Any, ...],
+    ):
+        self.terms, self.dtype, self.chunk, self.batch, self.batch_rows = terms, dtype, chunk, batch, batch_rows
         self._mesh = Mesh(np.array(devices), ("rows",))
         self.objective = jax.jit(self._sharded(self._accumulate))
         self.task_losses = jax.jit(self._sharded(self._accumulate_by_task))
@@ -166,26 +197,48 @@ class _Sums:
         return Tasks.padded(thetas, np.ones(count), 1, self.dtype)
 
     def _accumulate(
-        self, network: Any, points: dict[str, _Points], active: Tasks, replay: Tasks, key_data: Array
+        self,
+        network: Any,
+        points: dict[str, _Points],
+        active: Tasks,
+        replay: Tasks,
+        key_data: Array,
+        drawn_rows: dict[str, Array] | None,
     ) -> Any:
         value, gradient, named = jnp.zeros((), self.dtype), jax.tree.map(jnp.zeros_like, network), {}
         key = jax.random.wrap_key_data(key_data)
         for name, term_points in points.items():
             key, term_key = jax.random.split(key)
             tasks = (self._tasks(1), self._tasks(0)) if name in self.terms.measured else (active, replay)
-            v, g, n = self._term(network, name, term_points, *tasks, term_key)
+            drawn = None if drawn_rows is None else drawn_rows[name]
+            v, g, n = self._term(network, name, term_points, *tasks, term_key, drawn)
             value, gradient, named = value + v, jax.tree.map(jnp.add, gradient, g), named | n
         return jax.lax.psum((value, gradient, named), "rows")
 
-    def _term(self, network: Any, name: str, points: _Points, active: Tasks, replay: Tasks, key: Array) -> Any:
+    def _term(
+        self,
+        network: Any,
+        name: str,
+        points: _Points,
+        active: Tasks,
+        replay: Tasks,
+        key: Array,
+        drawn_rows: Array | None,
+    ) -> Any:
         """Value, gradient and value by residual name of one term, on this device's share of the chunks."""
         size, total = self._chunk_size(points, active, replay), _count(points, active, replay)
-        chunks = (total + size - 1) // size
+        size = size if self.batch_rows is None else min(size, self.batch_rows)
+        chunks = ((total if drawn_rows is None else drawn_rows) + size - 1) // size
         drawn = chunks if self.batch == 1 else jnp.ceil(chunks * self.batch).astype(jnp.int32)
 
         def chunk_loss(network: Any, chunk: Array) -> tuple[Array, dict[str, Array]]:
             row, factor = chunk * size + jnp.arange(size), 1.0
-            if self.batch < 1:
+            if drawn_rows is not None:
+                chosen = jax.random.randint(jax.random.fold_in(key, chunk), (size,), 0, total)
+                chosen = jnp.where(drawn_rows < total, chosen, row)
+                row = jnp.where(row < drawn_rows, chosen, total)  # a row past the end has no weight
+                factor = (total / drawn_rows).astype(self.dtype)
+            elif self.batch < 1:
                 row = jax.random.randint(jax.random.fold_in(key, chunk), (size,), 0, total)
                 factor = (total / (drawn * size)).astype(self.dtype)
             rows = _gather(points, active, replay, row)

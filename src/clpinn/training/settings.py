@@ -67,6 +67,14 @@ class WeightSettings:
 
 
 @dataclass(frozen=True)
+class PointSettings:
+    """The points of adam-lbfgs."""
+
+    interior: int | None = None
+    """Interior points per dense task, besides anchors; None for the problem's own number."""
+
+
+@dataclass(frozen=True)
 class AdamSettings:
     """The first stage of adam-lbfgs. Decay penalises the parameter branch, the whole network, or nothing."""
 
@@ -117,6 +125,7 @@ class Settings:
     network: Architecture = field(default_factory=lambda: Architecture("quadratic", 21, 4))
     tasks: TaskSettings = field(default_factory=TaskSettings)
     weights: WeightSettings = field(default_factory=WeightSettings)
+    points: PointSettings = field(default_factory=PointSettings)
     adam: AdamSettings = field(default_factory=AdamSettings)
     lbfgs: LBFGSSettings = field(default_factory=LBFGSSettings)
     natural: NaturalSettings = field(default_factory=NaturalSettings)
@@ -124,6 +133,8 @@ class Settings:
     """Points differentiated at once. It bounds the memory."""
     batch: float = 1.0
     """Fraction of the points drawn at each Adam step; 1 takes all."""
+    batch_rows: int | None = None
+    """Number of rows (points of tasks) drawn at each Adam step, in place of a fraction; None takes all."""
     steps: int | None = None
     """Bound on the optimiser steps of the whole run."""
     seconds: float | None = None
@@ -160,6 +171,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "weights.static": (-_LARGE, _LARGE),
     "weights.dynamic": (-_LARGE, _LARGE),
     "weights.prior": (-10, 10),
+    "points.interior": (1, 1_000_000_000),
     "adam.steps": (0, _MANY),
     "adam.learning_rate": (0, _LARGE),
     "adam.decay_rate": (0, _LARGE),
@@ -175,6 +187,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "natural.last_step": (_TINY, 1),
     "chunk": (1, 10_000_000),
     "batch": (_TINY, 1),
+    "batch_rows": (1, 1_000_000_000),
     "steps": (1, _MANY),
     "seconds": (_TINY, _LARGE),
     "until": (_TINY, _LARGE),

@@ -42,15 +42,23 @@ class PoolLosses:
     @staticmethod
     def of(problem: Problem, settings: Settings, points_key: Key, validation_key: Key, dtype: Any) -> "PoolLosses":
         """The losses of a problem, on points that the keys decide."""
+        if settings.batch != 1 and settings.batch_rows is not None:
+            raise SettingsError(
+                f"batch={settings.batch:g} and batch_rows={settings.batch_rows} both say how many rows an Adam step "
+                "draws. Give one of them."
+            )
         fraction = settings.tasks.fraction if settings.tasks.density == "sparse" else 1.0
-        dense = Collocation.sample(problem, points_key)
-        sparse = Collocation.sample(problem, points_key, fraction)
-        independent = Collocation.sample(problem, validation_key)
+        interior = settings.points.interior
+        dense = Collocation.sample(problem, points_key, interior=interior)
+        sparse = Collocation.sample(problem, points_key, fraction, interior)
+        independent = Collocation.sample(problem, validation_key, interior=interior)
         thetas = problem.parameters.sample(VALIDATION_THETAS, validation_key)
         if settings.network.kind == "standard":  # a standard PINN knows its own theta only
             thetas = np.array(settings.tasks.fixed)
-        sampled = PoolLoss(problem, dense, sparse, dtype, settings.chunk, settings.batch)
-        full = sampled if settings.batch == 1 else PoolLoss(problem, dense, sparse, dtype, settings.chunk)
+        sampled = PoolLoss(problem, dense, sparse, dtype, settings.chunk, settings.batch, settings.batch_rows)
+        full = sampled
+        if settings.batch != 1 or settings.batch_rows is not None:
+            full = PoolLoss(problem, dense, sparse, dtype, settings.chunk)
         return PoolLosses(sampled, full, PoolLoss(problem, independent, independent, dtype, settings.chunk), thetas)
 
 

@@ -298,5 +298,10 @@ def _require_settings(settings: Settings) -> None:
             "Decay and freezing (acr2-full) belong to Adam and L-BFGS, and natural has neither. Use "
             "optimizer=adam-lbfgs, or acr2."
         )
+    if settings.points.interior is not None or settings.batch_rows is not None:
+        raise SettingsError(
+            "points.interior and batch_rows are for Adam and L-BFGS. The natural optimiser draws fresh rows at every "
+            "step. Set natural.rows, or use optimizer=adam-lbfgs."
+        )
     if settings.weights.kind == "dynamic" and settings.tasks.selector == "free":
         raise SettingsError("weights.kind=dynamic weighs tasks, and tasks.selector=free has none. Use equal weights.")
