@@ -203,12 +203,18 @@ CASES = [(cl.problems.AllenCahn(), "fnn"), (Still(), "fnn"), (CHANNEL, "param-fn
 
 
 @pytest.mark.parametrize(
-    "problem, kind", [*CASES, (Wall(), "quadratic")], ids=lambda p: p if isinstance(p, str) else type(p).__name__
+    "problem, kind, inputs",
+    [
+        *((*case, "scaled") for case in [*CASES, (Wall(), "quadratic")]),
+        (Wall(), "quadratic", "raw"),
+        (cl.problems.AllenCahn(), "fnn", "raw"),
+    ],
+    ids=lambda p: p if isinstance(p, str) else type(p).__name__,
 )
-def test_surrogates_are_translated(problem, kind, page):
+def test_surrogates_are_translated(problem, kind, inputs, page):
     dtype = jnp.float64 if kind == "quadratic" else jnp.float32
     with jax.enable_x64(dtype == jnp.float64):
-        network = make(problem, Architecture(kind, 10, 2), jax.random.key(1), dtype)
+        network = make(problem, Architecture(kind, 10, 2, inputs=inputs), jax.random.key(1), dtype)
         surrogate = cl.Surrogate(problem, eqx.tree_at(lambda n: n.output.bias, network, replace_fn=lambda b: b + 0.3))
     x = problem.coordinates.sample(40, jax.random.key(2), "uniform")
     theta = problem.parameters.sample(1, jax.random.key(3), "uniform")[0]

@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike
 
 from clpinn.calculus import jets
@@ -22,6 +22,7 @@ from clpinn.shown import html_table
 
 Sampler = Literal["sobol", "latin", "uniform", "chebyshev", "grid"]
 Points = Float[np.ndarray, "points axes"]
+T = TypeVar("T", Array, Jet)
 
 RESERVED = ("d", "raw", "self")
 """Names that residuals and hard transforms use for other arguments."""
@@ -81,6 +82,12 @@ class Axis:
         else:
             ends = self.low, self.high
         return value * (2 / (ends[1] - ends[0])) + (-(ends[0] + ends[1]) / (ends[1] - ends[0]))
+
+    def unscaled(self, scaled: T) -> T:
+        """The inverse of `scaled`, for arrays and jets."""
+        ends = (math.log(self.low), math.log(self.high)) if self.scale == "log" else (self.low, self.high)
+        value = scaled * ((ends[1] - ends[0]) / 2) + (ends[0] + ends[1]) / 2
+        return jets.exp(value) if self.scale == "log" else value
 
     def features(self, value: Jet) -> list[Jet]:
         """The network inputs of a value: scaled to [-1, 1], or sine and cosine for a periodic axis."""

@@ -9,9 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from clpinn.calculus.jets import concatenate
 from clpinn.errors import ProblemError
+from clpinn.formulation.domain import Axis
 from clpinn.formulation.problem import Problem
-from clpinn.networks.layers import Output
+from clpinn.networks.layers import Output, T
 
 
 @dataclass(frozen=True)
@@ -29,19 +31,53 @@ class Architecture:
     """Width of the hypernetwork of hyperpinn; 40 if None."""
     support: int | None = None
     """Number of support tasks of metapinn; 9 if None."""
+    inputs: Literal["scaled", "raw"] = "scaled"
+    """What the first layer sees: values scaled to [-1, 1], by their logarithm where the axis is log, or the values of
+    coordinates and parameters as they are. A periodic axis enters as sine and cosine in both."""
+
+
+class Axes(NamedTuple):
+    """The axes of a network with raw inputs."""
+
+    coordinates: tuple[Axis, ...]
+    parameters: tuple[Axis, ...]
 
 
 class Dimensions(NamedTuple):
-    """Numbers of coordinate features, parameter features and outputs of a network."""
+    """Numbers of coordinate features, parameter features and outputs of a network; its axes if its inputs are raw."""
 
     coordinates: int
     parameters: int
     outputs: int
+    axes: Axes | None = None
 
     @staticmethod
-    def of(problem: Problem) -> "Dimensions":
+    def of(problem: Problem, architecture: Architecture) -> "Dimensions":
         """The dimensions of a network that solves a problem."""
-        return Dimensions(problem.coordinates.feature_count, problem.parameters.feature_count, len(problem.outputs))
+        coordinates, parameters = problem.coordinates, problem.parameters
+        axes = Axes(coordinates.axes, parameters.axes) if architecture.inputs == "raw" else None
+        return Dimensions(coordinates.feature_count, parameters.feature_count, len(problem.outputs), axes)
+
+    def without_parameters(self) -> "Dimensions":
+        """Those of a network of the coordinates alone."""
+        return self._replace(parameters=0, axes=self.axes and self.axes._replace(parameters=()))
+
+
+def first_inputs(axes: Axes | None, coordinates: T, parameters: T) -> tuple[T, T]:
+    """What the first layer of a network sees, given the scaled features that every network is called with."""
+    if axes is None:
+        return coordinates, parameters
+    return _raw(axes.coordinates, coordinates), _raw(axes.parameters, parameters)
+
+
+def _raw(axes: tuple[Axis, ...], features: T) -> T:
+    parts, start = [], 0
+    for axis in axes:
+        end = start + (2 if axis.scale == "periodic" else 1)
+        feature = features[start:end]
+        parts.append(feature if axis.scale == "periodic" else axis.unscaled(feature))
+        start = end
+    return concatenate(parts) if parts else features
 
 
 def count(network: eqx.Module) -> int:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from clpinn.calculus.jets import concatenate, tanh
 from clpinn.keys import Key, split
-from clpinn.networks.architecture import Architecture, Dimensions
+from clpinn.networks.architecture import Architecture, Axes, Dimensions, first_inputs
 from clpinn.networks.layers import Linear, Output, T
 
 
@@ -21,9 +21,11 @@ class FNN(eqx.Module):
     hidden: tuple[Linear, ...]
     output: Output
     architecture: Architecture = eqx.field(static=True)
+    axes: Axes | None = eqx.field(static=True)
 
     def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="fnn")
+        self.axes = dimensions.axes
         width, depth = architecture.width, architecture.depth
         keys = split(key, depth + 1)
         sizes = [dimensions.coordinates + dimensions.parameters] + [width] * depth
@@ -31,7 +33,7 @@ class FNN(eqx.Module):
         self.output = Output(width, dimensions.outputs, keys[-1], dtype)
 
     def shared(self, coordinates: T, parameters: T) -> T:
-        h = concatenate([coordinates, parameters])
+        h = concatenate(first_inputs(self.axes, coordinates, parameters))
         for layer in self.hidden:
             h = tanh(layer(h))
         return h
@@ -50,9 +52,11 @@ class QuadraticFNN(eqx.Module):
     hidden: tuple[Linear, ...]
     output: Output
     architecture: Architecture = eqx.field(static=True)
+    axes: Axes | None = eqx.field(static=True)
 
     def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="quadratic")
+        self.axes = dimensions.axes
         width, depth = architecture.width, architecture.depth
         keys = split(key, depth + 1)
         sizes = [dimensions.coordinates + dimensions.parameters] + [width] * depth
@@ -60,7 +64,7 @@ class QuadraticFNN(eqx.Module):
         self.output = Output(width, dimensions.outputs, keys[-1], dtype)
 
     def shared(self, coordinates: T, parameters: T) -> T:
-        h = concatenate([coordinates, parameters])
+        h = concatenate(first_inputs(self.axes, coordinates, parameters))
         for layer in self.hidden:
             both, width = layer(h), len(layer.bias) // 2
             z = both[:width]
@@ -83,9 +87,11 @@ class ParamFNN(eqx.Module):
     trunk: tuple[Linear, ...]
     output: Output
     architecture: Architecture = eqx.field(static=True)
+    axes: Axes | None = eqx.field(static=True)
 
     def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="param-fnn")
+        self.axes = dimensions.axes
         width, depth = architecture.width, architecture.depth
         keys = split(key, depth + 3)
         self.coordinate_branch = Linear(dimensions.coordinates, width, keys[0], dtype)
@@ -95,6 +101,7 @@ class ParamFNN(eqx.Module):
         self.output = Output(width, dimensions.outputs, keys[-1], dtype)
 
     def shared(self, coordinates: T, parameters: T) -> T:
+        coordinates, parameters = first_inputs(self.axes, coordinates, parameters)
         branches = [tanh(self.coordinate_branch(coordinates)), tanh(self.parameter_branch(parameters))]
         h = concatenate(branches)
         for layer in self.trunk:

@@ -34,7 +34,7 @@ class HyperPINN(Generated):
         self.architecture = replace(architecture, kind="hyperpinn", hyper=hyper)
         self.sizes = layer_sizes(architecture, dimensions)
         keys = split(key, 4)
-        first = flattened(FNN(architecture, dimensions._replace(parameters=0), keys[3], dtype))
+        first = flattened(FNN(architecture, dimensions.without_parameters(), keys[3], dtype))
         self.hidden = (Linear(dimensions.parameters, hyper, keys[0], dtype), Linear(hyper, hyper, keys[1], dtype))
         last = Linear(hyper, len(first), keys[2], dtype)
         self.weights = eqx.tree_at(lambda layer: (layer.weight, layer.bias), last, (0.1 * last.weight, first))

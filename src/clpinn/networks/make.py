@@ -2,10 +2,12 @@
 
 import jax.numpy as jnp
 
+from clpinn.errors import SettingsError
 from clpinn.formulation.problem import Problem
 from clpinn.keys import Key
 from clpinn.networks.architecture import Architecture, Dimensions
 from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
+from clpinn.networks.generated import Generated
 from clpinn.networks.hyperpinn import HyperPINN
 from clpinn.networks.metapinn import MetaPINN
 from clpinn.networks.p2inn import P2INN
@@ -27,4 +29,10 @@ KINDS: dict[str, type[Network]] = {
 
 def make(problem: Problem, architecture: Architecture, key: Key | None, dtype=jnp.float32) -> Network:
     """A fresh network with the inputs and outputs of a problem. Without a key its weights are zero."""
-    return KINDS[architecture.kind](architecture, Dimensions.of(problem), key, dtype)
+    kind = KINDS[architecture.kind]
+    if architecture.inputs == "raw" and issubclass(kind, Generated):
+        raise SettingsError(
+            f"network.inputs=raw is for networks that see coordinates and parameters, but {architecture.kind} makes "
+            "its weights from scaled parameters. Use network.inputs=scaled, or another network.kind."
+        )
+    return kind(architecture, Dimensions.of(problem, architecture), key, dtype)

@@ -43,7 +43,7 @@ class MetaPINN(Generated):
         support = architecture.support or SUPPORT
         self.architecture = replace(architecture, kind="metapinn", support=support)
         self.sizes = layer_sizes(architecture, dimensions)
-        self.mean = flattened(FNN(architecture, dimensions._replace(parameters=0), key, dtype))
+        self.mean = flattened(FNN(architecture, dimensions.without_parameters(), key, dtype))
         self.modes = jnp.zeros((support, len(self.mean)), dtype)
         self.support = jnp.zeros((support, dimensions.parameters), dtype)
         self.coefficients = jnp.zeros((support, support), dtype)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from clpinn.calculus.jets import concatenate, tanh
 from clpinn.keys import Key, split
-from clpinn.networks.architecture import Architecture, Dimensions
+from clpinn.networks.architecture import Architecture, Axes, Dimensions, first_inputs
 from clpinn.networks.layers import Linear, Output, T
 
 
@@ -31,9 +31,11 @@ class P2INN(eqx.Module):
     shift: Linear
     output: Output
     architecture: Architecture = eqx.field(static=True)
+    axes: Axes | None = eqx.field(static=True)
 
     def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="p2inn")
+        self.axes = dimensions.axes
         width, depth = architecture.width, architecture.depth
         keys = iter(split(key, depth + 8))
 
@@ -48,6 +50,7 @@ class P2INN(eqx.Module):
         self.output = Output(width, dimensions.outputs, next(keys), dtype)
 
     def shared(self, coordinates: T, parameters: T) -> T:
+        coordinates, parameters = first_inputs(self.axes, coordinates, parameters)
         p, c = parameters, coordinates
         for layer in self.parameter_encoder[:-1]:
             p = tanh(layer(p))

@@ -19,7 +19,7 @@ class StandardPINN(eqx.Module):
 
     def __init__(self, architecture: Architecture, dimensions: Dimensions, key: Key | None, dtype=jnp.float32):
         self.architecture = replace(architecture, kind="standard")
-        self.network = FNN(architecture, dimensions._replace(parameters=0), key, dtype)
+        self.network = FNN(architecture, dimensions.without_parameters(), key, dtype)
 
     @property
     def output(self) -> Output:
