@@ -16,6 +16,7 @@ from clpinn.presets import paper, scaled
 from clpinn.problems import BENCHMARKS
 from clpinn.protocol import METHODS
 from clpinn.runs.directory import load_network
+from clpinn.runs.evaluate import evaluate
 from clpinn.runs.run import run
 from clpinn.training.settings import override
 
@@ -109,8 +110,11 @@ def test_double_precision_batches_and_probe(tmp_path):
     settings = settings_for("ac", "precision=double", "batch=0.5", "probe=2", "lbfgs.line_search=true")
     result = run(Decay(), settings, tmp_path / "half")
     assert {leaf.dtype for leaf in jax.tree.leaves(result.network)} == {np.dtype(np.float64)}
-    probes = [row["probe"] for row in lines(tmp_path / "half" / "history.jsonl")]
-    assert len(probes) == 60 and all(set(probe) == {"u"} and probe["u"] > 0 for probe in probes)
+    rows = lines(tmp_path / "half" / "history.jsonl")
+    assert len(rows) == 60 and all(row["probe"]["u"] > 0 and set(row["probe"]) == {"u"} for row in rows)
+    ends = evaluate(Decay(), result.network, [[0.5], [2.0]]).outputs["u"].rel_l2
+    assert rows[-1]["probe"]["u"] == pytest.approx(ends.mean()) and rows[-1]["step"] == result.metrics["steps"]
+    assert rows[-1]["probe_worst"]["u"] == pytest.approx(ends.max())
     # A line search evaluates more often than it steps; a whole batch leads elsewhere.
     assert result.metrics["lbfgs_evaluations"] > result.metrics["lbfgs_steps"] > 0
     whole = run(Decay(), override(settings, ["batch=1.0"]), tmp_path / "whole")
@@ -125,7 +129,7 @@ def test_the_probe_touches_nothing(tmp_path):
     assert len(left) == len(right) > 0
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(left, right, strict=True))
     history = lines(tmp_path / "with" / "history.jsonl")
-    assert all(row.pop("probe") for row in history)
+    assert all(row.pop("probe") and row.pop("probe_worst") for row in history)
     assert history == lines(tmp_path / "without" / "history.jsonl")
 
 

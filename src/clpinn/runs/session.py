@@ -256,15 +256,18 @@ class Session:
             state = self.trainer.reopened(state)
         return state, restored.elapsed
 
-    def _probe(self, network: Any) -> dict[str, float]:
-        """Errors at a few thetas spread over the candidates; at its own theta for a standard PINN."""
+    def _probe(self, network: Any) -> dict[str, dict[str, float]]:
+        """Mean and worst errors at a few thetas spread over the candidates; at its own theta for a standard PINN."""
         problem, settings = self.trainer.problem, self.trainer.settings
         thetas = evaluation_thetas(settings)
         if thetas is None:
             candidates = problem.candidates.points
             thetas = candidates[np.unique(np.linspace(0, len(candidates) - 1, settings.probe).round().astype(int))]
-        summary = evaluate(problem, network, thetas=thetas).summary()
-        return {name: errors["rel_l2_macro"] for name, errors in summary["outputs"].items()}
+        outputs = evaluate(problem, network, thetas=thetas).summary()["outputs"]
+        return {
+            "probe": {name: errors["rel_l2_macro"] for name, errors in outputs.items()},
+            "probe_worst": {name: errors["rel_l2_worst"] for name, errors in outputs.items()},
+        }
 
     def _record(self, state: State, metrics: dict[str, Any]) -> dict[str, Any]:
         """How a surrogate was trained.

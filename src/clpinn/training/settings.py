@@ -148,7 +148,8 @@ class Settings:
     remedies: int = 5
     """How often a run may recover from a loss that is not finite. With 0 it ends at once, as in the paper."""
     probe: int = 0
-    """Number of thetas whose errors are recorded along the run. Training does not depend on them."""
+    """Number of thetas whose errors are recorded along the run: their mean and the worst. Training does not depend on
+    them."""
 
 
 _TINY, _LARGE, _MANY = 1e-300, 1e300, 10**15

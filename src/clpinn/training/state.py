@@ -134,8 +134,8 @@ class Hooks:
     """Gets the state after a step, what the step met, the loss by residual name, and the stage's status as text."""
     save: Callable[[State], None] = _ignore
     """Called after every step; decides itself when to write."""
-    probe: Callable[[Any], dict[str, float]] | None = None
-    """Errors of a network, for the history only."""
+    probe: Callable[[Any], dict[str, dict[str, float]]] | None = None
+    """Errors of a network by figure and output: further entries of a history row, for the history only."""
     stop: Callable[[], Outcome | None] = _ignore
     """Returns an outcome to end the run with, or None to go on."""
     elapsed: Callable[[], float] = lambda: 0.0

@@ -186,7 +186,7 @@ class Trainer:
         }
         if hooks.probe is not None:
             with self.timing.measure("evaluation"):
-                row["probe"] = hooks.probe(state.network)
+                row |= hooks.probe(state.network)
         return row
 
 
