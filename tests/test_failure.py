@@ -66,6 +66,8 @@ def test_a_failure_under_natural_is_survived(tmp_path, monkeypatch):
     messages = []
     result = run(Decay(), natural_for("acr", "steps=30"), tmp_path, callbacks=Callbacks(message=messages.append))
     assert result.outcome == "steps" and result.metrics["recoveries"] == 1 and result.metrics["steps"] == 30
+    assert "outcome steps after 30 steps, 1 recovery," in repr(result)
+    assert "<td>steps after 30 steps, 1 recovery</td>" in result.report().read_text()
     assert "back to step 10, shorter steps" in messages[0] and result.metrics["validation"] < 0.3
     assert counters(tmp_path)["rate"] == 0.5
 

@@ -22,6 +22,7 @@ from clpinn.report.captions import caption, heading
 from clpinn.report.explorer import explorer_html
 from clpinn.report.figures import KINDS, NO_MAP, plot, reasons
 from clpinn.runs.directory import RunDirectory
+from clpinn.runs.metrics import ending_text
 from clpinn.surrogate.error_map import NOTE
 
 LARGEST_SVG = 300_000
@@ -89,7 +90,7 @@ def _summary(runs: list[RunDirectory]) -> str:
         "method": lambda m: m["method"],
         "optimiser": lambda m: m["optimizer"],
         "seed": lambda m: str(m["seed"]),
-        "ended": lambda m: f"{m['outcome']}, {m['steps']} steps",
+        "ended": ending_text,
         "wall time": lambda m: f"{m['wall_seconds']:.0f} s",
         "trained thetas": lambda m: "all over the box" if m["method"] == "free" else f"{m['active']}+{m['replay']}",
         "task queries": lambda m: str(m["queries"]),

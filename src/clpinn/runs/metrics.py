@@ -110,6 +110,13 @@ def corrected_metrics(
     )
 
 
+def ending_text(metrics: Mapping[str, Any]) -> str:
+    """How a run ended: "finished after 200 steps, 1 recovery". A run that recovered looks like any other otherwise."""
+    recoveries = metrics.get("recoveries")  # runs of before may have none
+    text = f"{metrics['outcome']} after {metrics['steps']} steps"
+    return f"{text}, {recoveries} {'recovery' if recoveries == 1 else 'recoveries'}" if recoveries else text
+
+
 def not_learnt_text(metrics: Mapping[str, Any]) -> str | None:
     """What to tell the user if some residuals were not learnt."""
     names = metrics.get("not_learnt")  # runs of before have none

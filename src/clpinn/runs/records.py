@@ -112,6 +112,7 @@ METRICS_FORM = {
     "seed": whole,
     "outcome": outcome,
     "steps": count,
+    "recoveries": lambda value: value is None or count(value),
     "wall_seconds": number,
     "peak_memory_mib": number_or_none,
     "queries": count,
@@ -124,7 +125,7 @@ METRICS_FORM = {
     "estimated": estimates_or_none,
     "correction": correction_or_none,
 }
-OPTIONAL_METRICS = ("macro", "peak_memory_mib", "estimated", "correction")
+OPTIONAL_METRICS = ("macro", "recoveries", "peak_memory_mib", "estimated", "correction")
 """What metrics.json of older versions does not have; None stands for it."""
 HISTORY_FORM = {
     "step": count,

@@ -18,6 +18,7 @@ from clpinn.runs.evaluate import Metrics, evaluate
 from clpinn.runs.metrics import (
     corrected_metrics,
     displaced_thetas,
+    ending_text,
     estimated_errors,
     evaluation_thetas,
     not_learnt_text,
@@ -71,7 +72,7 @@ class Result:
 
     def _facts(self) -> dict[str, str]:
         metrics = self.metrics
-        facts = {"problem": str(metrics["problem"]), "outcome": f"{metrics['outcome']} after {metrics['steps']} steps"}
+        facts = {"problem": str(metrics["problem"]), "outcome": ending_text(metrics)}
         for name, errors in metrics["outputs"].items():
             macro, worst = (_figure(errors[key]) for key in ("rel_l2_macro", "rel_l2_worst"))
             facts[f"relative L2 error of {name}"] = f"{macro} (worst {worst})"
