@@ -1,8 +1,6 @@
 """Heads at one theta: what they start as, what they leave alone, and what they gain."""
 
 import dataclasses
-import runpy
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -26,7 +24,6 @@ from clpinn.training.residuals import Terms
 from clpinn.training.settings import override
 
 KEY = jax.random.key(0)
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 class Hard(cl.Problem):
@@ -437,16 +434,6 @@ def test_rivals_take_all_options(kind, way):
     network = last.network(Hard(), base, 0)
     size = {"svd": 3 * 6 + 2 * 6 + 6, "full": count(base), "target": (1 * 6 + 6) + 2 * (6 * 6 + 6) + (6 + 1)}[way]
     assert last.trainable == size and np.isfinite(cl.evaluate(Hard(), network, [[3.0]]).outputs["u"].rel_l2[0])
-
-
-@pytest.mark.parametrize(("targets", "difficult"), [(1, 1), (4, 1), (5, 2), (77, 20), (80, 20), (83, 21)])
-def test_the_difficult_quartile_is_rounded_up_as_in_the_paper(monkeypatch, targets: int, difficult: int):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    benchmark = runpy.run_path(str(BENCHMARKS / "adapt.py"))
-    errors = np.random.default_rng(0).permutation(targets)
-    chosen = benchmark["difficult_quartile"](errors)
-    assert sorted(errors[chosen]) == list(range(targets - difficult, targets))
-    assert benchmark["summary"](1.0 + errors, 0.5 + errors)["difficult"] == difficult
 
 
 class Short(cl.problems.AllenCahn):

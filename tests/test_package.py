@@ -100,6 +100,7 @@ FLOW: dict[str, list[str]] = {
         "display",
         "callbacks",
         "evaluate",
+        "adaptation",
         "records",
         "register",
         "directory",
