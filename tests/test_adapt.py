@@ -214,10 +214,10 @@ def test_bad_adaptations_are_refused(trained, heads):
         ({"together": 0}, "together .* from 1 on"),
         ({"optimizer": "adam", "rate": 0.0}, "above zero"),
         ({"optimizer": "adam", "rate": float("nan")}, "above zero"),
-        ({"way": "full", "width": 5}, "width is that of a head, but way is 'full'"),
-        ({"rate": 1e-3}, "rate belongs to adam"),
-        ({"lbfgs": 10}, "lbfgs belongs to adam"),
-        ({"precision": "single"}, "precision='single' belongs to adam"),
+        ({"way": "full", "width": 5}, "width is that of a head, but way is full. Choose way head"),
+        ({"rate": 1e-3}, "rate is an option of adam, but optimizer is lm"),
+        ({"lbfgs": 10}, "lbfgs is an option of adam"),
+        ({"precision": "single"}, "precision single is an option of adam"),
     ],
 )
 def test_bad_settings_are_refused(given, message):

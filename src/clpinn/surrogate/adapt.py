@@ -113,7 +113,9 @@ def _before_the_end(settings: AdaptSettings, checkpoints: Sequence[int]) -> tupl
     """The checkpoints, without one that is the end."""
     end = settings.step_count
     if checkpoints and settings.optimizer != "adam":
-        raise SettingsError("Checkpoints are steps of adam. Use optimizer='adam', or leave them out.")
+        raise SettingsError(
+            "Checkpoints are steps of adam, but optimizer is lm. Choose optimizer adam, or leave them out."
+        )
     if any(b <= a for a, b in pairwise((0, *checkpoints))) or max(checkpoints, default=0) > end:
         raise SettingsError(
             f"Checkpoints are increasing numbers of steps from 1 to {end}, the steps of the fit, but got "

@@ -43,7 +43,8 @@ class AdaptPrograms:
 
         self.source = source
         self._problem, self._way, self._width = problem, way, width
-        self._lm, self._scaled = LevenbergMarquardt(lm_steps), optax.scale_by_adam()
+        self._lm = LevenbergMarquardt(lm_steps)
+        self._scaled: Any = optax.scale_by_adam()
         self.lm = self._program(self._fitted_by_lm, 2)
         self.adam = self._program(self._moved_by_adam, 2)
         self.lbfgs = self._program(self._fitted_by_lbfgs, 2)

@@ -53,17 +53,15 @@ class AdaptSettings:
             if not ((value is None and name in ("steps", "width")) or _is_count(value, least)):
                 raise SettingsError(f"{name} of an adaptation is a whole number from {least} on, but got {value!r}.")
         if self.rate is not None and not (0 < self.rate < math.inf):
-            raise SettingsError(f"rate of an adaptation is a learning rate above zero, but got {self.rate!r}.")
+            raise SettingsError(f"rate of an adaptation is a finite number above zero, but got {self.rate!r}.")
         if self.width is not None and self.way != "head":
-            raise SettingsError(f"width is that of a head, but way is {self.way!r}. Use way='head', or leave it out.")
-        if self.optimizer != "adam":
-            given = {
-                "rate": self.rate is not None,
-                "precision='single'": self.precision == "single",
-                "lbfgs": self.lbfgs > 0,
-            }
-            for name in [name for name, is_given in given.items() if is_given]:
-                raise SettingsError(f"{name} belongs to adam. Use optimizer='adam', or leave it out.")
+            raise SettingsError(f"width is that of a head, but way is {self.way}. Choose way head, or leave width out.")
+        given = {"rate": self.rate is not None, "precision single": self.precision == "single", "lbfgs": self.lbfgs > 0}
+        for name in [name for name, is_given in given.items() if is_given and self.optimizer != "adam"]:
+            raise SettingsError(
+                f"{name} is an option of adam, but optimizer is {self.optimizer}. Choose optimizer adam, or leave "
+                f"{name} out."
+            )
 
     @property
     def step_count(self) -> int:
