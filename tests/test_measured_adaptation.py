@@ -3,6 +3,7 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -25,8 +26,6 @@ class Two(cl.Problem):
     conditions = (cl.Condition("start", lambda d: {"u": d.u - 1, "v": d.v - 1}, on=cl.at(x=0)),)
 
     def residual(self, d, x, a):
-        import jax.numpy as jnp
-
         return {"u": d.u_x - jnp.cos(a * x), "v": d.v_x + a * d.v}
 
     def reference(self, x, a):
