@@ -158,13 +158,14 @@ def test_single_thetas_can_be_corrected_on_top(corrected):
         sharper.correct_box()
 
 
-def test_a_head_on_top_can_be_fitted_in_single_precision(corrected):
-    """The weights of a correction over the box are too large to be rounded as they are."""
-    heads = [
+def test_a_head_is_fitted_on_top_in_either_precision(corrected):
+    """A correction over the box holds integers. Its weights are too large to be rounded as they are."""
+    by_lm = corrected.adapt_many([[0.83]], settings=cl.AdaptSettings(steps=2)).heads
+    single, double = (
         corrected.adapt_many([[0.83]], settings=cl.AdaptSettings(optimizer="adam", steps=5, precision=precision)).heads
         for precision in ("single", "double")
-    ]
-    single, double = heads
+    )
+    assert by_lm.loss_before == double.loss_before and np.isfinite(by_lm.error_after).all()
     assert single.loss_before[0] == pytest.approx(double.loss_before[0], rel=0.5)
     for leaf in jax.tree.leaves(single.heads):
         assert np.isfinite(leaf).all() and np.array_equal(leaf, np.asarray(leaf, np.float32).astype(leaf.dtype))

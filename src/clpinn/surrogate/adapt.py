@@ -177,7 +177,7 @@ class _Fit:
         self.settings, self.checkpoints = settings, checkpoints
         lm_steps = settings.step_count if settings.optimizer == "lm" else LM_STEPS
         self.programs = adapt_programs(Identity(problem), ROWS, settings.way, settings.width, lm_steps)
-        self.base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), base)
+        self.base = cast(base, jnp.float64)
         self.dtype = jnp.float32 if settings.precision == "single" else jnp.float64
         self.fitted_base = self.base
         if settings.precision == "single":
