@@ -20,27 +20,26 @@ in benchmarks/results/adapt with its commit, and is not measured again.
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
-import jax
 import numpy as np
 from pages import show
 
 import clpinn as cl
-from clpinn.networks.architecture import count
-from clpinn.networks.make import make
-from clpinn.presets import paper
 from clpinn.problems import load_problem
+from clpinn.runs.adaptation import difficult_quartile, measured_adaptation, summary, untrained_standard
 from clpinn.runs.directory import RunDirectory
 
 RESULTS = Path(__file__).parent / "results" / "adapt"
 PROBLEMS = ("burgers", "allen_cahn", "kovasznay", "poisson_boltzmann")
 MOST, BY_ADAM, ALONE, TARGETS = 200, 40, 5, 2
 """Most targets of ours; targets by Adam; targets that are timed one by one; targets of the rivals."""
+
+AS_IN_THE_PAPER = cl.AdaptSettings(optimizer="adam", steps=500, precision="single", always=True)
 
 # From the paper: improved targets, mean and difficult-quartile reduction over all unseen candidates; then the mean
 # relative L2 at its fixed targets, at step 0 and after 500 steps.
@@ -78,57 +77,34 @@ def trained_as_in_the_paper(name: str, method: str, reduced: dict) -> cl.Surroga
     return trained(name, "--optimizer", "adam-lbfgs", "--method", method, "--budget", budget, *settings)
 
 
-def errors(surrogate: cl.Surrogate, thetas: np.ndarray, always: bool = False) -> np.ndarray:
-    """Relative L2 per theta, the mean over outputs; with `always`, heads that are not used count, too."""
-    if always and surrogate.heads is not None:
-        networks = [surrogate.heads.network(surrogate.problem, surrogate.network, i, True) for i in range(len(thetas))]
-        metrics = [cl.evaluate(surrogate.problem, n, thetas=t[None]).outputs for n, t in zip(networks, thetas)]
-        return np.array([np.mean([errors.rel_l2[0] for errors in outputs.values()]) for outputs in metrics])
+def errors(surrogate: cl.Surrogate, thetas: np.ndarray) -> np.ndarray:
+    """Relative L2 per theta, the mean over outputs."""
     outputs = cl.evaluate(surrogate.problem, surrogate, thetas=thetas).outputs
     return np.mean([error.rel_l2 for error in outputs.values()], axis=0)
 
 
-def difficult_quartile(errors: np.ndarray) -> np.ndarray:
-    """Indices of the quarter of the targets with the largest errors. As in the paper, 77 targets give 20."""
-    return np.argsort(errors)[-math.ceil(len(errors) / 4) :]
+def figures_of(before: np.ndarray, after: np.ndarray) -> dict:
+    """The errors of the targets and their summary."""
+    return summary(before, after) | {"rel_l2_before": before.tolist(), "rel_l2_after": after.tolist()}
 
 
-def summary(before: np.ndarray, after: np.ndarray) -> dict:
-    """Numbers of improved targets and reductions of the error, overall and of the difficult quartile."""
-    hard = difficult_quartile(before)
-    return {
-        "targets": len(before),
-        "improved": int(np.sum(after < before)),
-        "not_worse": int(np.sum(after <= before)),
-        "before": float(before.mean()),
-        "after": float(after.mean()),
-        "reduction": float(1 - after.mean() / before.mean()),
-        "difficult_reduction": float(1 - after[hard].mean() / before[hard].mean()),
-        "difficult_improved": int(np.sum(after[hard] < before[hard])),
-        "difficult": len(hard),
-        "rel_l2_before": before.tolist(),
-        "rel_l2_after": after.tolist(),
-    }
-
-
-def timed(surrogate: cl.Surrogate, thetas: np.ndarray, **options) -> tuple[cl.Surrogate, float, float]:
+def timed(surrogate: cl.Surrogate, thetas: np.ndarray, settings: cl.AdaptSettings) -> tuple[cl.Surrogate, float, float]:
     """The adapted surrogate, its seconds, and those of compilation: a first call's less those of the next."""
-    together = options.get("together", 8)
     seconds = []
     for _ in range(2):
         start = time.perf_counter()
-        surrogate.adapt_many(thetas[:together], **options)
+        surrogate.adapt_many(thetas[: settings.together], settings=settings)
         seconds.append(time.perf_counter() - start)
     start = time.perf_counter()
-    adapted = surrogate.adapt_many(thetas, **options)
+    adapted = surrogate.adapt_many(thetas, settings=settings)
     return adapted, time.perf_counter() - start, max(0.0, seconds[0] - seconds[1])
 
 
 def ours(name: str, reduced: dict) -> dict:
     surrogate = trained(name)
     thetas = surrogate.unseen(MOST)
-    adapted, seconds, compilation = timed(surrogate, thetas)
-    figures = summary(errors(surrogate, thetas), errors(adapted, thetas))
+    adapted, seconds, compilation = timed(surrogate, thetas, cl.AdaptSettings())
+    figures = figures_of(errors(surrogate, thetas), errors(adapted, thetas))
     alone = []
     for theta in [thetas[0], *thetas[:: max(1, len(thetas) // ALONE)]]:
         start = time.perf_counter()
@@ -140,7 +116,7 @@ def ours(name: str, reduced: dict) -> dict:
         "seconds_batch": seconds / len(thetas),
         "seconds_alone": float(np.median(alone[1:])),
         "seconds_compilation": compilation,
-        "trainable": count(jax.tree.map(lambda leaf: leaf[0], adapted.heads.heads)),
+        "trainable": adapted.heads.trainable,
         "steps": float(np.median(adapted.heads.steps)),
     }
 
@@ -148,16 +124,17 @@ def ours(name: str, reduced: dict) -> dict:
 def as_in_the_paper(name: str, reduced: dict) -> dict:
     surrogate = trained_as_in_the_paper(name, "acr", reduced)
     thetas = surrogate.unseen(BY_ADAM)
-    adapted, seconds, compilation = timed(surrogate, thetas, optimizer="adam")
+    adapted, seconds, compilation = timed(surrogate, thetas, AS_IN_THE_PAPER)
     before = errors(surrogate, thetas)
-    heads = adapted.heads
-    return summary(before, errors(adapted, thetas, always=True)) | {
-        "judged": summary(before, errors(adapted, thetas)),
+    heads = replace(adapted.heads, always=False)
+    judged = replace(adapted, heads=heads)
+    return figures_of(before, errors(adapted, thetas)) | {
+        "judged": figures_of(before, errors(judged, thetas)),
         "used": int(np.sum(heads.used)),
         **reduced,
         "seconds_batch": seconds / len(thetas),
         "seconds_compilation": compilation,
-        "trainable": count(jax.tree.map(lambda leaf: leaf[0], heads.heads)),
+        "trainable": heads.trainable,
     }
 
 
@@ -168,17 +145,13 @@ def rivals(name: str, reduced: dict) -> dict:
         if method == "metapinn" and name != "burgers":
             continue
         if method == "standard":  # from scratch: the whole network is what is adapted
-            problem = load_problem(name, paper=True)
-            surrogate = cl.Surrogate(problem, make(problem, paper(problem, method).network, jax.random.key(0)))
+            surrogate = untrained_standard(load_problem(name, paper=True))
         else:
             surrogate = trained_as_in_the_paper(name, method, reduced)
         thetas = surrogate.unseen(TARGETS)
-        before = errors(surrogate, thetas)
         for way in ways:
-            adapted = surrogate.adapt_many(thetas, optimizer="adam", way=way)
-            figures[f"{method} {way}"] = summary(before, errors(adapted, thetas, always=True)) | {
-                "trainable": count(jax.tree.map(lambda leaf: leaf[0], adapted.heads.heads)),
-            }
+            measured = measured_adaptation(surrogate, thetas, replace(AS_IN_THE_PAPER, way=way))
+            figures[f"{method} {way}"] = measured["results"][-1]["summary"] | {"trainable": measured["trainable"]}
     return figures
 
 
@@ -190,7 +163,7 @@ def corrected(name: str, reduced: dict) -> dict:
     better = surrogate.correct_many(thetas)
     seconds = time.perf_counter() - start
     before, after = errors(surrogate, thetas), errors(better, thetas)
-    return summary(before, after) | {"used": int(np.sum(better.heads.used)), "seconds_batch": seconds / len(thetas)}
+    return figures_of(before, after) | {"used": int(np.sum(better.heads.used)), "seconds_batch": seconds / len(thetas)}
 
 
 def corrected_table(cells: dict[str, dict]) -> list[str]:

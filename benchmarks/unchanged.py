@@ -155,7 +155,10 @@ def _using(folder: Path) -> dict[str, Any]:
     about["function"] = np.asarray(surrogate.function("u_t")(x=0.2, t=0.4, nu=0.1)["u_t"])
     about["trust"] = surrogate.trust(nu=0.03).summary()
     for optimizer, steps in (("lm", None), ("adam", 20)):
-        adapted = surrogate.adapt_many([[0.0113], [0.05], [0.4]], optimizer=optimizer, steps=steps)
+        options = {"optimizer": optimizer, "steps": steps}
+        if hasattr(cl, "AdaptSettings"):  # revisions of before take the options one by one
+            options = {"settings": cl.AdaptSettings(**options)}
+        adapted = surrogate.adapt_many([[0.0113], [0.05], [0.4]], **options)
         for i, leaf in enumerate(jax.tree.leaves(adapted.heads)):
             about[f"{optimizer} {i}"] = np.asarray(leaf)
         about[f"{optimizer} errors"] = cl.evaluate(problem, adapted, [[0.0113], [0.4]]).outputs["u"].rel_l2

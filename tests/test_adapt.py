@@ -1,8 +1,6 @@
 """Heads at one theta: what they start as, what they leave alone, and what they gain."""
 
 import dataclasses
-import runpy
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -11,15 +9,21 @@ import numpy as np
 import pytest
 
 import clpinn as cl
+from clpinn.errors import SettingsError
+from clpinn.keys import fold_in, split
 from clpinn.networks.architecture import Architecture, count
 from clpinn.networks.make import make
 from clpinn.problems import load_problem
-from clpinn.surrogate.adapt import adapt
+from clpinn.surrogate.adapt import adapt, paper_batch, trajectory
+from clpinn.surrogate.adapt_settings import AdaptSettings
 from clpinn.surrogate.adaptations import ADAPTATIONS, Adapted, Head, Heads
+from clpinn.training.batches import row_source
+from clpinn.training.optimizers.lbfgs import LBFGS
+from clpinn.training.pool_loss import Collocation, PoolLoss
+from clpinn.training.residuals import Terms
 from clpinn.training.settings import override
 
 KEY = jax.random.key(0)
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 class Hard(cl.Problem):
@@ -144,7 +148,8 @@ def fresh(kind):
 def test_every_way_lowers_the_loss_and_starts_at_the_base(kind, way, optimizer):
     base = fresh(kind)
     before = [np.array(leaf) for leaf in jax.tree.leaves(base)]
-    heads = adapt(Hard(), base, THETAS[:2], KEY, way=way, optimizer=optimizer, steps=20)
+    settings = AdaptSettings(way=way, optimizer=optimizer, steps=20)
+    heads = adapt(Hard(), base, THETAS[:2], KEY, settings)
     assert all(np.array_equal(a, b) for a, b in zip(before, jax.tree.leaves(base), strict=True))
     assert np.all(heads.loss_after < heads.loss_before) and heads.way == way
     assert np.all(heads.steps == 20) if optimizer == "adam" else np.all(heads.steps <= 20)
@@ -157,7 +162,7 @@ def test_every_way_lowers_the_loss_and_starts_at_the_base(kind, way, optimizer):
 
 def test_modulation_trains_singular_values_and_the_shift_alone():
     base = fresh("p2inn")
-    heads = adapt(Hard(), base, THETAS[:1], KEY, way="svd", steps=5)
+    heads = adapt(Hard(), base, THETAS[:1], KEY, AdaptSettings(way="svd", steps=5))
     assert count(jax.tree.map(lambda leaf: leaf[0], heads.heads)) == 3 * 6 + (2 * 6 + 6)
     network = heads.network(Hard(), base, 0, always=True)
     base, network = (jax.tree.map(np.asarray, tree) for tree in (base, network))
@@ -183,34 +188,252 @@ def test_modulations_have_the_papers_sizes(name: str, size: int):
 def test_little_memory_splits_the_work(monkeypatch, trained, heads):
     sizes = []
     monkeypatch.setattr("clpinn.surrogate.adapt.free_memory", lambda: 1)
-    split = adapt(Hard(), trained, THETAS, KEY, lambda done, of: sizes.append((done, of)))
+    split = adapt(Hard(), trained, THETAS, KEY, progress=lambda done, of: sizes.append((done, of)))
     assert sizes == [(1, 3), (2, 3), (3, 3)]
     np.testing.assert_allclose(split.loss_after, heads.loss_after, rtol=0.1)
 
 
 def test_bad_adaptations_are_refused(trained, heads):
-    for given, message in (
-        ({"way": "svd"}, "Only a p2inn"),
-        ({"way": "target"}, "Only a hyperpinn or metapinn"),
-        ({"way": "half"}, "one of head, full, svd, target"),
-        ({"optimizer": "sgd"}, "by lm or adam"),
-        ({"steps": 0}, "one step"),
-        ({"together": 0}, "one theta"),
-    ):
+    for way, message in (("svd", "Only a p2inn"), ("target", "Only a hyperpinn or metapinn")):
         with pytest.raises(cl.ProblemError, match=message):
-            adapt(Hard(), trained, THETAS, KEY, **given)
-    with pytest.raises(cl.ProblemError, match="cannot take"):
-        heads.joined(dataclasses.replace(heads, way="full"))
+            adapt(Hard(), trained, THETAS, KEY, AdaptSettings(way=way))
+    for others in ({"way": "full"}, {"always": True}):
+        with pytest.raises(cl.ProblemError, match="cannot take"):
+            heads.joined(dataclasses.replace(heads, **others))
 
 
-@pytest.mark.parametrize(("targets", "difficult"), [(1, 1), (4, 1), (5, 2), (77, 20), (80, 20), (83, 21)])
-def test_the_difficult_quartile_is_rounded_up_as_in_the_paper(monkeypatch, targets: int, difficult: int):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    benchmark = runpy.run_path(str(BENCHMARKS / "adapt.py"))
-    errors = np.random.default_rng(0).permutation(targets)
-    chosen = benchmark["difficult_quartile"](errors)
-    assert sorted(errors[chosen]) == list(range(targets - difficult, targets))
-    assert benchmark["summary"](1.0 + errors, 0.5 + errors)["difficult"] == difficult
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"way": "half"}, "way .* one of head, full, svd, target, but got 'half'"),
+        ({"optimizer": "sgd"}, "one of lm, adam"),
+        ({"precision": "half"}, "one of double, single"),
+        ({"steps": 0}, "steps .* whole number from 1 on, but got 0"),
+        ({"width": 2.5}, "width .* whole number from 1 on, but got 2.5"),
+        ({"lbfgs": -1}, "lbfgs .* from 0 on"),
+        ({"together": 0}, "together .* from 1 on"),
+        ({"optimizer": "adam", "rate": 0.0}, "above zero"),
+        ({"optimizer": "adam", "rate": float("nan")}, "above zero"),
+        ({"way": "full", "width": 5}, "width is that of a head, but way is full. Choose way head"),
+        ({"rate": 1e-3}, "rate is an option of adam, but optimizer is lm"),
+        ({"lbfgs": 10}, "lbfgs is an option of adam"),
+        ({"precision": "single"}, "precision single is an option of adam"),
+    ],
+)
+def test_bad_settings_are_refused(given, message):
+    with pytest.raises(SettingsError, match=message):
+        AdaptSettings(**given)
+
+
+# Adam as in the paper ------------------------------------------------------------------------------------------
+
+
+def plain(heads: Heads) -> list[np.ndarray]:
+    """All arrays of heads."""
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(heads)]
+
+
+def by_adam(steps: int = 30, **options) -> AdaptSettings:
+    return AdaptSettings(optimizer="adam", steps=steps, **options)
+
+
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_heads_at_a_checkpoint_are_bit_for_bit_those_of_a_fit_that_ends_there(trained, precision):
+    settings = by_adam(40, precision=precision)
+    along = trajectory(Hard(), trained, THETAS[:2], KEY, settings, (5, 25))
+    assert [heads.steps.tolist() for heads in along.heads] == [[5, 5], [25, 25], [40, 40]]
+    for steps, heads in zip((5, 25, 40), along.heads, strict=True):
+        alone = adapt(Hard(), trained, THETAS[:2], KEY, by_adam(steps, precision=precision))
+        assert all(np.array_equal(a, b) for a, b in zip(plain(heads), plain(alone), strict=True))
+    assert not np.array_equal(plain(along.heads[0])[1], plain(along.heads[2])[1])
+    assert np.all(np.diff(along.seconds) > 0) and along.seconds.shape == (3,)
+
+
+def test_the_end_of_a_fit_may_be_named_as_a_checkpoint(trained):
+    named, unnamed = (
+        trajectory(Hard(), trained, THETAS[:1], KEY, by_adam(6), checkpoints) for checkpoints in ((3, 6), (3,))
+    )
+    assert len(named.heads) == len(unnamed.heads) == 2
+    assert all(np.array_equal(a, b) for a, b in zip(plain(named.heads[1]), plain(unnamed.heads[1]), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "checkpoints", "message"),
+    [
+        (AdaptSettings(), (5,), "steps of adam"),
+        (by_adam(10), (5, 5), "increasing numbers of steps from 1 to 10"),
+        (by_adam(10), (0,), "increasing"),
+        (by_adam(10), (5, 11), r"but got \(5, 11\)"),
+    ],
+)
+def test_bad_checkpoints_are_refused(trained, settings, checkpoints, message):
+    with pytest.raises(SettingsError, match=message):
+        trajectory(Hard(), trained, THETAS[:1], KEY, settings, checkpoints)
+
+
+def test_adam_is_optax_adam_with_the_rate_on_the_papers_loss(trained):
+    """Three steps by hand: the paper's objective on the same points, and optax."""
+    import optax
+
+    problem, theta = Hard(), THETAS[0]
+    heads = adapt(problem, trained, theta[None], KEY, by_adam(3, rate=0.02))
+    with jax.enable_x64(True):
+        fit_key, _, start_key = split(fold_in(KEY, 1), 3)
+        points = jnp.asarray(Collocation.sample(problem, fit_key).points["interior"])
+        base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), trained)
+        start = Head(base, 1, start_key)
+
+        def loss(head):
+            at = lambda x: cl.residuals(problem, Adapted(base, head), x, jnp.asarray(theta))["residual"]  # noqa: E731
+            return jnp.mean(jax.vmap(at)(points) ** 2)
+
+        head, optimizer = start, optax.adam(0.02)
+        state = optimizer.init(head)
+        for _ in range(3):
+            updates, state = optimizer.update(jax.grad(loss)(head), state)
+            head = optax.apply_updates(head, updates)
+        for ours, theirs, first in zip(*(jax.tree.leaves(tree) for tree in (heads.heads, head, start)), strict=True):
+            np.testing.assert_allclose(ours[0], theirs, rtol=1e-9, atol=1e-12)
+            assert ours.size == 1 or not np.array_equal(theirs, first)
+
+
+def test_the_paper_counts_5900_points_for_burgers_and_so_do_we():
+    problem = cl.problems.Burgers(hard=False)
+    with jax.enable_x64(True):
+        batch, again = (paper_batch(Terms(problem), np.array([0.03]), jax.random.key(seed)) for seed in (0, 1))
+    assert {name: part.weight.shape for name, part in batch.items()} == {
+        "interior": (5300, 1),
+        "boundary": (200, 1),
+        "initial": (400, 1),
+    }
+    np.testing.assert_array_equal(batch["interior"].x[5000:], problem.interior.anchors)
+    assert all((part.theta == 0.03).all() for part in batch.values())
+    # Sums of squares are weighted means: 5 for the initial values, 1 for the others.
+    total = {name: float(np.sum(part.weight**2)) for name, part in batch.items()}
+    assert total == {name: pytest.approx(weight) for name, weight in (("interior", 1), ("boundary", 1), ("initial", 5))}
+    assert not np.array_equal(batch["interior"].x[:5000], again["interior"].x[:5000])
+
+
+def test_the_loss_of_a_fit_is_the_papers_loss_of_a_task():
+    problem, theta = cl.problems.Kovasznay(), np.array([40.0])
+    with jax.enable_x64(True):
+        base = make(problem, Architecture("fnn", 6, 2), KEY, jnp.float64)
+        points = Collocation.sample(problem, KEY)
+        expected = PoolLoss(problem, points, points, jnp.float64).task_losses(base, theta[None])[0]
+        source = row_source(problem, 64, jnp.float64)
+        rows = sum(
+            float(jnp.sum(jax.vmap(lambda point, name=name: source.rows.at(name, base, point))(part) ** 2))
+            for name, part in paper_batch(source.rows.terms, theta, KEY).items()
+        )
+    assert rows == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_width_of_a_head_is_its_hidden_layers(trained):
+    heads = adapt(Hard(), trained, THETAS[:2], KEY, by_adam(2, width=7))
+    assert (heads.width, heads.trainable) == (7, 20 * 7 + 7 + 7 + 1)
+    assert heads.heads.hidden.weight.shape == (2, 20, 7)
+    default = adapt(Hard(), trained, THETAS[:1], KEY, by_adam(2))
+    assert (default.width, default.trainable) == (10, 20 * 10 + 10 + 10 + 1)
+    with pytest.raises(cl.ProblemError, match=r"width=7 and always=False cannot take some of width=10"):
+        heads.joined(default)
+
+
+@pytest.mark.parametrize(("width", "size"), [(12, 625), (20, 1041), (25, 1301), (40, 2081)])
+def test_the_papers_widths_on_burgers(width, size):
+    base = make(cl.problems.Burgers(), Architecture("fnn", 50, 4), KEY)
+    assert count(Head(base, 1, KEY, width)) == size
+
+
+def test_single_precision_computes_the_whole_fit_in_single(trained):
+    """An equation with a double constant would be double where x64 is on. A fit in single rounds to single."""
+
+    class Constant(Hard):
+        def residual(self, d, x, a):
+            assert jnp.asarray(1.0).dtype == d.u.dtype, "the equation mixes precisions"
+            return d.u_x - jnp.asarray(1.0) * jnp.cos(a * x)
+
+    single = adapt(Constant(), trained, THETAS[:1], KEY, by_adam(20, precision="single"))
+    double = adapt(Hard(), trained, THETAS[:1], KEY, by_adam(20))
+    for a, b in zip(jax.tree.leaves(single.heads), jax.tree.leaves(double.heads), strict=True):
+        assert np.array_equal(a, np.asarray(a, np.float32).astype(a.dtype)) and a.dtype == b.dtype
+    assert single.loss_after[0] < single.loss_before[0]
+
+
+def test_always_uses_a_head_that_is_worse_and_a_file_keeps_that(trained, tmp_path):
+    """A huge rate makes the fit worse."""
+    surrogate = cl.Surrogate(Hard(), trained)
+    for always in (False, True):
+        settings = by_adam(20, rate=0.5, width=3, always=always)
+        adapted = surrogate.adapt_many(THETAS[:1], settings=settings)
+        assert adapted.heads.loss_after[0] > adapted.heads.loss_before[0]
+        assert adapted.heads.used.tolist() == [always]
+        assert ("always was asked for" in adapted.heads.reason(0)) == always
+        adapted.save(tmp_path / "adapted.clpinn")
+        loaded = cl.load(tmp_path / "adapted.clpinn", Hard())
+        assert (loaded.heads.always, loaded.heads.width) == (always, 3)
+        answers = [asked(x=0.4, a=3.0)["u"] for asked in (surrogate, adapted, loaded)]
+        assert (answers[0] != answers[1]) == always and answers[1] == answers[2]
+
+
+def test_lbfgs_follows_adam_by_the_rule_of_training(trained):
+    """The same steps as the optimiser of training takes from where Adam ended; their number is reported."""
+    problem, theta = Hard(), THETAS[0]
+    along = trajectory(problem, trained, theta[None], KEY, by_adam(10, lbfgs=7), (10,))
+    assert [heads.steps.tolist() for heads in along.heads] == [[10], [17]]
+    with jax.enable_x64(True):
+        fit_key, _, _ = split(fold_in(KEY, 1), 3)
+        points = jnp.asarray(Collocation.sample(problem, fit_key).points["interior"])
+        base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), trained)
+
+        @jax.jit
+        @jax.value_and_grad
+        def objective(head):
+            at = lambda x: cl.residuals(problem, Adapted(base, head), x, jnp.asarray(theta))["residual"]  # noqa: E731
+            return jnp.mean(jax.vmap(at)(points) ** 2)
+
+        head = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), along.heads[0].heads)
+        before, _ = objective(head)
+        optimizer = LBFGS()
+        memory = optimizer.init(head)
+        for _ in range(7):
+            head, memory, _ = optimizer.step(objective, head, memory)
+        for ours, theirs in zip(jax.tree.leaves(along.heads[1].heads), jax.tree.leaves(head), strict=True):
+            np.testing.assert_allclose(ours[0], theirs, rtol=1e-6, atol=1e-9)
+        assert objective(head)[0] < before
+
+
+def test_lbfgs_ends_where_the_gradient_vanishes():
+    """A base that solves the equation exactly: no step is taken, not even a NaN one."""
+
+    class Zero(cl.Problem):
+        coordinates = cl.Box(x=(0, 1))
+        parameters = cl.Box(a=(1.0, 6.0))
+        interior = cl.Interior(50)
+
+        def residual(self, d):
+            return d.u_x
+
+    with jax.enable_x64(True):
+        base = jax.tree.map(jnp.zeros_like, make(Zero(), Architecture("fnn", 4, 2), KEY, jnp.float64))
+    heads = adapt(Zero(), base, THETAS[:1], KEY, by_adam(3, lbfgs=50))
+    assert heads.steps.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [("p2inn", "svd"), ("p2inn", "full"), ("hyperpinn", "target"), ("metapinn", "target"), ("standard", "full")],
+)
+def test_rivals_take_all_options(kind, way):
+    base = make(Hard(), Architecture(kind, 6, 3), KEY)  # in single precision, as the paper trains them
+    settings = by_adam(30, way=way, precision="single", lbfgs=5, always=True)
+    along = trajectory(Hard(), base, THETAS[:2], KEY, settings, (10,))
+    first, last = along.heads
+    assert first.steps.tolist() == [10, 10] and np.all((last.steps > 30) & (last.steps <= 35))
+    assert np.all(last.loss_after < first.loss_after) and np.all(first.loss_after < first.loss_before)
+    assert last.used.all() and all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(last.heads))
+    network = last.network(Hard(), base, 0)
+    size = {"svd": 3 * 6 + 2 * 6 + 6, "full": count(base), "target": (1 * 6 + 6) + 2 * (6 * 6 + 6) + (6 + 1)}[way]
+    assert last.trainable == size and np.isfinite(cl.evaluate(Hard(), network, [[3.0]]).outputs["u"].rel_l2[0])
 
 
 class Short(cl.problems.AllenCahn):
@@ -234,7 +457,7 @@ def test_adam_makes_allen_cahn_worse_and_that_is_noticed(tmp_path):
         by_theta = [cl.evaluate(problem, n, thetas=t[None]).outputs["u"].rel_l2 for n, t in zip(networks, thetas)]
         return np.concatenate(by_theta)
 
-    by_adam = adapt(problem, base, thetas, KEY, optimizer="adam")
+    by_adam = adapt(problem, base, thetas, KEY, AdaptSettings(optimizer="adam"))
     always, judged = (errors(by_adam, with_all) for with_all in (True, False))
     assert (by_adam.loss_after < by_adam.loss_before).all()
     assert np.sum(always > before) >= 3 and np.sum(judged > before) <= 1

@@ -158,6 +158,19 @@ def test_single_thetas_can_be_corrected_on_top(corrected):
         sharper.correct_box()
 
 
+def test_a_head_is_fitted_on_top_in_either_precision(corrected):
+    """A correction over the box holds integers. Its weights are too large to be rounded as they are."""
+    by_lm = corrected.adapt_many([[0.83]], settings=cl.AdaptSettings(steps=2)).heads
+    single, double = (
+        corrected.adapt_many([[0.83]], settings=cl.AdaptSettings(optimizer="adam", steps=5, precision=precision)).heads
+        for precision in ("single", "double")
+    )
+    assert by_lm.loss_before == double.loss_before and np.isfinite(by_lm.error_after).all()
+    assert single.loss_before[0] == pytest.approx(double.loss_before[0], rel=0.5)
+    for leaf in jax.tree.leaves(single.heads):
+        assert np.isfinite(leaf).all() and np.array_equal(leaf, np.asarray(leaf, np.float32).astype(leaf.dtype))
+
+
 def test_a_second_correction_starts_from_the_base(base, corrected):
     again = corrected.correct_box(thetas=24)
     assert again.digest == corrected.digest and not isinstance(again.network.base, BoxCorrected)

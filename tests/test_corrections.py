@@ -92,9 +92,9 @@ def test_more_corrections_join_and_replace(base, corrected):
 
 def test_heads_and_corrections_do_not_mix(base, corrected):
     with pytest.raises(cl.ProblemError, match="cannot take adaptations by 'head'"):
-        corrected.adapt_many([[0.7]], steps=1)
+        corrected.adapt_many([[0.7]], settings=cl.AdaptSettings(steps=1))
     with pytest.raises(cl.ProblemError, match="by 'head' cannot take some by 'correction'"):
-        base.adapt_many([[0.7]], steps=1).correct(a=1.0)
+        base.adapt_many([[0.7]], settings=cl.AdaptSettings(steps=1)).correct(a=1.0)
 
 
 def test_what_is_not_resolved_is_not_used(base):

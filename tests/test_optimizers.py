@@ -185,7 +185,7 @@ def test_a_run_continues_from_a_checkpoint_bit_for_bit(optimizer: Optimizer, dty
 
 
 def test_nothing_recompiles(optimizer: Optimizer, dtype: str):
-    jitted: list[Any] = [adam._update, lbfgs._unit_step, lbfgs._direction]
+    jitted: list[Any] = [adam._update, lbfgs.unit_step, lbfgs._direction]
     jitted += [lbfgs._along, lbfgs._slope, lbfgs._arrive]
     objective, parameters = objective_of(optimizer, rosenbrock), start(dtype)
     state, compiled = optimizer.init(parameters), []

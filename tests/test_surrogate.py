@@ -531,6 +531,40 @@ def test_adapting_a_run(tmp_path, monkeypatch, capsys):
         main()
     assert ended.value.code == 1 and "--unseen" in capsys.readouterr().err
 
+    # Adam as in the paper, then L-BFGS: the command does what Python does.
+    words = "--way head --optimizer adam --steps 8 --width 6 --rate 0.01 --precision single --lbfgs 4 --always"
+    done = CliRunner().invoke(app, [*command, "k=0.6", *words.split(), "--seed", "3", "--json"], catch_exceptions=False)
+    (row,) = json.loads(done.stdout)["thetas"]
+    assert row["used"] and 8 < row["steps"] <= 12
+    options = {"steps": 8, "width": 6, "rate": 0.01, "precision": "single", "lbfgs": 4, "always": True}
+    same = surrogate.adapt(3, cl.AdaptSettings(optimizer="adam", **options), k=0.6)
+    loaded = cl.load(json.loads(done.stdout)["file"], Inflow())
+    assert loaded.digest == same.digest and (loaded.heads.width, loaded.heads.always) == (6, True)
+
+
+@pytest.fixture(scope="module")
+def untrained_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("untrained") / "run"
+    settings = override(cl.natural(Decay()), ["network.width=4", "natural.rows=16", "steps=1", "correct=false"])
+    cl.run(Decay(), settings, folder, name="tests/small.py:Decay")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--width 25", "A correction trains nothing, but got --width. Add --way head"),
+        ("--optimizer adam --always", "got --optimizer, --always"),
+        ("--way head --lbfgs 100", "lbfgs is an option of adam, but optimizer is lm"),
+        ("--way full --width 25 --optimizer adam", "width is that of a head, but way is full"),
+        ("--way half", "one of head, full, svd, target, but got 'half'"),
+        ("--box --steps 5", "A correction trains nothing, but got --steps"),
+    ],
+)
+def test_options_of_an_adaptation_that_make_no_sense_together(words, message, untrained_run):
+    with pytest.raises(cl.ClpinnError, match=message):
+        CliRunner().invoke(app, ["adapt", str(untrained_run), "k=0.6", *words.split()], catch_exceptions=False)
+
 
 def test_thetas_from_words():
     problem = cl.problems.AllenCahn()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
     from clpinn.runs.run import run, train
     from clpinn.runs.session import Result
+    from clpinn.surrogate.adapt_settings import AdaptSettings
     from clpinn.surrogate.calibration import Calibration, calibrate
     from clpinn.surrogate.error import ErrorEstimate
     from clpinn.surrogate.error_map import ErrorMap
@@ -47,6 +48,7 @@ _HOMES = {
     "runs.evaluate": ("Metrics", "aggregate", "evaluate", "reference_residual"),
     "runs.run": ("run", "train"),
     "runs.session": ("Result",),
+    "surrogate.adapt_settings": ("AdaptSettings",),
     "surrogate.calibration": ("Calibration", "calibrate"),
     "surrogate.error": ("ErrorEstimate",),
     "surrogate.error_map": ("ErrorMap",),
@@ -60,6 +62,7 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 
 __all__ = [
     "FNN",
+    "AdaptSettings",
     "Axis",
     "Box",
     "Calibration",

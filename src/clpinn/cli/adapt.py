@@ -42,13 +42,32 @@ def adapt(
         ),
     ] = CORRECTION,
     optimizer: Annotated[
-        str, typer.Option(help="lm: Levenberg-Marquardt. adam: Adam with steps as in the paper.")
-    ] = "lm",
+        str | None,
+        typer.Option(
+            help="lm: Levenberg-Marquardt. adam: Adam with points and steps as in the paper.", show_default="lm"
+        ),
+    ] = None,
     steps: Annotated[
         int | None,
         typer.Option(help="Optimiser steps per fit.", show_default="at most 20 for lm, 500 for adam", min=1, max=10**6),
     ] = None,
-    together: Annotated[int, typer.Option(help="Thetas fitted at once; fewer if memory is short.", min=1)] = 8,
+    width: Annotated[
+        int | None,
+        typer.Option(help="Width of a head's hidden layer.", show_default="half the base's last layer", min=1),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Learning rate of adam.", show_default="0.001")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="double or single: in what adam computes.", show_default="double")
+    ] = None,
+    lbfgs: Annotated[
+        int | None, typer.Option(help="L-BFGS steps after adam, at most.", show_default="none", min=1)
+    ] = None,
+    always: Annotated[
+        bool | None, typer.Option("--always", help="Use each head, whatever its judgement says, as the paper does.")
+    ] = None,
+    together: Annotated[
+        int | None, typer.Option(help="Thetas fitted at once; fewer if memory is short.", show_default="8", min=1)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed for the heads' initial weights and all points.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the surrogate.", show_default="RUN/adapted.clpinn")] = None,
     given_problem: GIVEN_PROBLEM = None,
@@ -59,7 +78,7 @@ def adapt(
 
     --box improves it at all thetas: estimated errors at some tens or hundreds of them are interpolated. --way head
     trains a small network per theta instead, as in the paper. All use the equations alone. If the problem has a
-    reference, the true errors are shown as well. --optimizer, --steps, --together and --seed are for training.
+    reference, the true errors are shown as well. The options from --optimizer to --together are for training.
     """
     import numpy as np
 
@@ -70,6 +89,17 @@ def adapt(
     directory = RunDirectory(run, load_given_problem(given_problem), changed_problem)
     surrogate = directory.surrogate
     problem = surrogate.problem
+    options = {
+        "optimizer": optimizer,
+        "steps": steps,
+        "width": width,
+        "rate": rate,
+        "precision": precision,
+        "lbfgs": lbfgs,
+        "always": always,
+        "together": together,
+    }
+    training = _training_settings(way, {name: value for name, value in options.items() if value is not None})
     if box:
         if theta or unseen or way != CORRECTION:
             raise ClpinnError("--box corrects all thetas: give it no thetas, no --unseen and no --way.")
@@ -87,17 +117,11 @@ def adapt(
     else:
         thetas = surrogate.unseen(most, seed) if unseen else parse_thetas(problem.parameters, theta or [])
     with Display(quiet=as_json) as display:
-        if way == CORRECTION:
+        if training is None:
             adapted = surrogate.correct_many(thetas, lambda done, total: display.evaluation("corrections", done, total))
         else:
             adapted = surrogate.adapt_many(
-                thetas,
-                seed,
-                lambda done, total: display.evaluation("heads", done, total),
-                way=way,  # pyright: ignore[reportArgumentType]
-                optimizer=optimizer,  # pyright: ignore[reportArgumentType]
-                steps=steps,
-                together=together,
+                thetas, seed, lambda done, total: display.evaluation("heads", done, total), training
             )
         errors = {}
         if problem.reference is not None:
@@ -112,6 +136,16 @@ def adapt(
         print_json({"file": str(file), "thetas": rows})
     else:
         print_heads(rows, list(problem.parameters), list(problem.outputs) if errors else [], file)
+
+
+def _training_settings(way: str, given: dict[str, Any]) -> Any:
+    """The settings of a training with the options that were given; None for corrections, which train nothing."""
+    from clpinn.surrogate.adapt_settings import AdaptSettings
+
+    if way == CORRECTION and given:
+        names = ", ".join(f"--{name}" for name in given)
+        raise ClpinnError(f"A correction trains nothing, but got {names}. Add --way head, or leave them out.")
+    return None if way == CORRECTION else AdaptSettings(way=way, **given)  # pyright: ignore[reportArgumentType]
 
 
 def _adapt_box(surrogate: Any, count: int | None, seconds: float | None, file: Path, as_json: bool) -> None:
@@ -138,7 +172,7 @@ def _adapt_box(surrogate: Any, count: int | None, seconds: float | None, file: P
 
 
 def _rows(adapted: Any, count: int, errors: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row per theta: whether its head or correction is used and why, estimates (losses of heads) and errors."""
+    """One row per theta: whether its head or correction is used and why, estimates (losses, steps of heads), errors."""
     heads = adapted.heads
     rows = []
     before_these = len(heads.thetas) - count  # adapted by an earlier call
@@ -151,6 +185,7 @@ def _rows(adapted: Any, count: int, errors: dict[str, Any]) -> list[dict[str, An
             before = float(heads.error_before[i].max())
             row |= {"estimate_before": before, "estimate_after": before * float(heads.difference[i])}
         else:
+            row |= {"steps": int(heads.steps[i])}
             row |= {name: float(getattr(heads, name)[i]) for name in ("loss_before", "loss_after")}
             row |= {f"estimate_{when}": float(getattr(heads, f"error_{when}")[i]) for when in ("before", "after")}
         for when, outputs in errors.items():

@@ -6,46 +6,55 @@ error (see `Heads`).
 """
 
 import math
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
-from typing import Any, Literal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Float
 
-from clpinn.calculus.jets import Jet
-from clpinn.errors import ProblemError
+from clpinn.errors import ProblemError, SettingsError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.identity import Identity
-from clpinn.formulation.pointwise import values
-from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import checked_thetas
 from clpinn.keys import Key, fold_in, split
 from clpinn.machine import free_memory
-from clpinn.networks.architecture import precision
-from clpinn.surrogate.adaptations import ADAPTATIONS, Adaptation, AdaptationName, Heads
-from clpinn.training.batches import RowSource, TaskMix, row_source
-from clpinn.training.optimizers.levenberg_marquardt import LevenbergMarquardt, damped_change
-from clpinn.training.rows import Batch, Rows, with_derivatives
+from clpinn.networks.architecture import cast, precision
+from clpinn.programs import Program
+from clpinn.surrogate.adapt_programs import adapt_programs
+from clpinn.surrogate.adapt_settings import HEADS_BY_LM, LM_STEPS, AdaptSettings
+from clpinn.surrogate.adaptations import Heads, make_adaptation
+from clpinn.surrogate.box_correction import for_single_precision
+from clpinn.training.batches import TaskMix
+from clpinn.training.pool_loss import Collocation
+from clpinn.training.residuals import Terms
+from clpinn.training.rows import Batch
 
 ROWS = 1024
-"""Residual rows that a head is fitted to, and as many that it is judged by."""
-TOGETHER = 8
-"""Thetas that are fitted in one computation, if memory allows."""
+"""Residual rows that a head is fitted to by Levenberg-Marquardt, and as many that each head is judged by."""
 MEMORY_FRACTION = 0.5
 """Fraction of the free memory that one computation may use."""
-JUDGING_DAMPING = 1e-8
-"""Damping of the Gauss-Newton change that estimates the remaining error."""
-ADAM_STEPS, ADAM_RATE = 500, 1e-3
-"""The paper's number of steps. It does not state the learning rate."""
 
-FitName = Literal["lm", "adam"]
+Progress = Callable[[int, int], None]
+"""Called with the number of thetas done, and of all."""
 
-Fit = Callable[[Callable[[Array], Array], Callable[[Array], tuple[Array, Array]], Array], tuple[Array, Array]]
-"""From a loss, residuals with their Jacobian, and a start: the parameters at the end, and the number of steps."""
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What one fit gives along its way.
+
+    `heads[i]` are the heads at the i-th checkpoint, the last ones at the end. `seconds[i]` is the wall time per theta
+    from the start to there, of the fit alone: without compilation, drawing points and judgement.
+    """
+
+    heads: tuple[Heads, ...]
+    seconds: Float[np.ndarray, " checkpoints"]
+    compile_seconds: float
 
 
 def adapt(
@@ -53,84 +62,82 @@ def adapt(
     base: Any,
     thetas: Points,
     key: Key,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-    way: AdaptationName = "head",
-    optimizer: FitName = "lm",
-    steps: int | None = None,
-    together: int = TOGETHER,
+    settings: AdaptSettings = HEADS_BY_LM,
+    progress: Progress = lambda done, of: None,
 ) -> Heads:
-    """Adaptations of a trained network at these thetas (thetas, parameters), computed in double precision.
+    """Adaptations of a trained network at these thetas (thetas, parameters)."""
+    return trajectory(problem, base, thetas, key, settings, (), progress).heads[-1]
 
-    `steps` bounds a fit (at most 20 of Levenberg-Marquardt, exactly 500 of Adam, unless given). `together` thetas are
-    fitted at once, or fewer if memory does not allow as many.
+
+def trajectory(
+    problem: Problem,
+    base: Any,
+    thetas: Points,
+    key: Key,
+    settings: AdaptSettings = HEADS_BY_LM,
+    checkpoints: Sequence[int] = (),
+    progress: Progress = lambda done, of: None,
+) -> Trajectory:
+    """Adaptations at these thetas (thetas, parameters), after some of Adam's steps and at the end.
+
+    `checkpoints` are increasing numbers of steps. Heads at a checkpoint are, bit for bit, those of a fit that ends
+    there. After the last step of Adam comes L-BFGS, if the settings ask for it; the end is after it.
     """
     thetas = checked_thetas(problem, thetas, forbid_outside=True)
     if len(thetas) == 0:
         raise ProblemError("Thetas to adapt to need at least one row, but got none.")
-    if way not in ADAPTATIONS or optimizer not in ("lm", "adam"):
-        raise ProblemError(
-            f"An adaptation trains one of {', '.join(ADAPTATIONS)} by lm or adam, but got {way!r} by {optimizer!r}."
-        )
-    if together < 1 or (steps is not None and steps < 1):
-        raise ProblemError(f"An adaptation needs at least one theta and one step, but got {together} and {steps}.")
+    checkpoints = _before_the_end(settings, checkpoints)
     dtype = precision(base)
     with jax.enable_x64(True):
-        base = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), base)
-        adaptation = ADAPTATIONS[way](problem, base)
-        source, solve = _compiled(Identity(problem), way, optimizer, steps)
-        batches = source.batches
-        sizes = source.sizes.measure(base, fold_in(key, 0))
-        size = sum(leaf.size for leaf in jax.tree.leaves(adaptation.start(jnp.asarray(thetas[0]), key)))
-        together = min(together, len(thetas), _most_together(ROWS, size))
-
-        def drawn(theta: np.ndarray, theta_key: Key) -> tuple[Any, dict[str, Batch], dict[str, Batch]]:
-            """The start at a theta, the batch it is fitted to, and the batch it is judged by."""
-            fit_key, judge_key, start_key = split(theta_key, 3)
-            theta_alone = TaskMix.single(theta)
-            # Robust: residuals that the head cannot remove must not decide about the others.
-            judged = batches.draw(base, judge_key, sizes, theta_alone, robust=True)
-            if optimizer == "lm":
-                fitted = batches.draw(base, fit_key, sizes, theta_alone, robust=True)
-            else:  # the paper's points and weights, with residuals as they are
-                points = _paper_points(problem, batches.points)
-                fitted = batches.uniform(fit_key, points, source.sizes.ones(), theta_alone)
-            start = adaptation.start(jnp.asarray(theta), start_key)
-            return start, batches.without_data(fitted), batches.without_data(judged)
-
-        results = []
+        fit = _Fit(problem, base, settings, checkpoints, fold_in(key, 0))
+        together = min(settings.together, len(thetas), _most_together(ROWS, fit.size(thetas[0], key)))
+        blocks: list[list[Any]] = []
         for first in range(0, len(thetas), together):
             # The last block is filled up to the size of the others, so that it needs no compilation.
             block = np.resize(thetas[first : first + together], (together, thetas.shape[1]))
-            draws = [drawn(theta, fold_in(key, 1 + first + i)) for i, theta in enumerate(block)]
-            stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees) for trees in zip(*draws)]
+            keys = [fold_in(key, 1 + first + i) for i in range(together)]
             kept = min(together, len(thetas) - first)
-            results.append(jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], solve(base, *stacked)))
+            results = fit.results(block, keys)
+            blocks.append([jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], tree) for tree in results])
             progress(first + kept, len(thetas))
-        heads, figures = jax.tree.map(lambda *leaves: np.concatenate(leaves), *results)
-        return Heads(thetas, jax.tree.map(lambda leaf: np.asarray(leaf, dtype), heads), **figures, way=way)
+    heads = []
+    for at_checkpoint in zip(*blocks, strict=True):
+        trained, figures = jax.tree.map(lambda *leaves: np.concatenate(leaves), *at_checkpoint)
+        trained = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), trained)
+        heads.append(Heads(thetas, trained, **figures, way=settings.way, always=settings.always))
+    seconds = np.array(fit.clock.seconds) / (len(blocks) * together)
+    return Trajectory(tuple(heads), np.cumsum(seconds), fit.clock.compile_seconds)
 
 
-@lru_cache(maxsize=8)
-def _compiled(identity: Identity, way: str, optimizer: str, steps: int | None) -> tuple[RowSource, Callable[..., Any]]:
-    """The rows of a problem, and the fit and judgement of stacked heads: compiled once for all bases of one shape."""
-    problem = identity.problem
-    source = row_source(problem, ROWS, jnp.float64)
-    if optimizer == "lm":
-        fit = (LevenbergMarquardt(steps) if steps else LevenbergMarquardt()).fit
-    else:
-        fit = _adam(steps or ADAM_STEPS)
+def _before_the_end(settings: AdaptSettings, checkpoints: Sequence[int]) -> tuple[int, ...]:
+    """The checkpoints, without one that is the end."""
+    end = settings.step_count
+    if checkpoints and settings.optimizer != "adam":
+        raise SettingsError(
+            "Checkpoints are steps of adam, but optimizer is lm. Choose optimizer adam, or leave them out."
+        )
+    if any(b <= a for a, b in pairwise((0, *checkpoints))) or max(checkpoints, default=0) > end:
+        raise SettingsError(
+            f"Checkpoints are increasing numbers of steps from 1 to {end}, the steps of the fit, but got "
+            f"{tuple(checkpoints)}. Leave some out, or set more steps."
+        )
+    return tuple(step for step in checkpoints if step < end or settings.lbfgs)
 
-    def solve(base: Any, *stacked: Any) -> Any:
-        return jax.vmap(_solver(source.rows, problem, ADAPTATIONS[way](problem, base), fit))(*stacked)
 
-    return source, jax.jit(solve)
+def paper_batch(
+    terms: Terms, theta: Float[np.ndarray, " parameters"], key: Key, dtype: Any = np.float64
+) -> dict[str, Batch]:
+    """The problem's own points at one theta, newly drawn: the interior with its anchors, and each condition.
 
-
-def _paper_points(problem: Problem, usual: Mapping[str, int]) -> dict[str, int]:
-    """As many points of each term as the problem states."""
-    stated = {condition.name: condition.points for condition in problem.conditions if isinstance(condition, Condition)}
-    points = {name: stated.get(name, count) for name, count in usual.items()}
-    return points | {"interior": problem.interior.points}
+    The sum of squares of these rows is the paper's loss of a task: a weighted sum of mean squares.
+    """
+    batch = {}
+    for name, points in Collocation.sample(terms.problem, key).points.items():
+        count = len(points)
+        weight = np.full((count, len(terms.residual_names[name])), math.sqrt(terms.weights[name] / count))
+        arrays = points, np.broadcast_to(theta, (count, len(theta))), weight
+        batch[name] = Batch(*(np.asarray(array, dtype) for array in arrays))  # pyright: ignore[reportArgumentType]
+    return batch
 
 
 def _most_together(rows: int, parameters: int) -> int:
@@ -142,114 +149,99 @@ def _most_together(rows: int, parameters: int) -> int:
     return max(1, math.floor(MEMORY_FRACTION * free_memory() / each))
 
 
-# Fit and judgement -------------------------------------------------------------------------------------------
+# The fit of several thetas -----------------------------------------------------------------------------------
 
 
-def _adam(steps: int) -> Fit:
-    import optax  # here, because it takes long to import
+@dataclass
+class _Clock:
+    """Wall seconds of the fits, by stretch between results, and of compilation."""
 
-    optimizer = optax.adam(ADAM_RATE)
+    seconds: list[float]
+    compile_seconds: float = 0.0
 
-    def fit(loss: Callable[[Array], Array], linearised: Callable[[Array], tuple[Array, Array]], start: Array):
-        def step(carry: Any, _: None) -> tuple[Any, None]:
-            flat, state = carry
-            update, state = optimizer.update(jax.grad(loss)(flat), state)
-            return (flat + update, state), None
-
-        (flat, _), _ = jax.lax.scan(step, (start, optimizer.init(start)), length=steps)
-        return flat, jnp.asarray(float(steps))
-
-    return fit
-
-
-def _solver(rows: Rows, problem: Problem, adaptation: Adaptation, fit: Fit) -> Callable[..., Any]:
-    """The fit of one head to a batch, and its judgement by another batch."""
-
-    def solve(start: Any, fitted: dict[str, Batch], judged: dict[str, Batch]) -> tuple[Any, dict[str, Array]]:
-        first, unflatten = ravel_pytree(start)
-
-        def residuals(name: str, flat: Array, point: Batch, frozen: Streams) -> Array:
-            return rows.at(name, _thawed(adaptation, unflatten(flat), frozen), point)
-
-        def with_frozen(batch: dict[str, Batch]) -> dict[str, tuple[Batch, Streams]]:
-            return {
-                name: (points, jax.vmap(partial(_frozen, rows, adaptation, name))(points))
-                for name, points in batch.items()
-            }
-
-        def loss(batch: dict[str, tuple[Batch, Streams]], flat: Array) -> Array:
-            by_term = [jax.vmap(partial(residuals, name, flat))(*points) for name, points in batch.items()]
-            return sum((jnp.sum(part**2) for part in by_term), jnp.zeros(()))
-
-        def linearised(batch: dict[str, tuple[Batch, Streams]], flat: Array) -> tuple[Array, Array]:
-            values_by_term, slopes_by_term = [], []
-            for name, points in batch.items():
-
-                def at_point(point: Batch, frozen: Streams, name=name) -> tuple[Array, Array]:
-                    return with_derivatives(lambda flat: residuals(name, flat, point, frozen), flat)
-
-                term_values, term_slopes = jax.vmap(at_point)(*points)
-                values_by_term.append(term_values.reshape(-1))
-                slopes_by_term.append(term_slopes.reshape(-1, len(flat)))
-            return jnp.concatenate(values_by_term), jnp.concatenate(slopes_by_term)
-
-        fit_to, judge_by = with_frozen(fitted), with_frozen(judged)
-        end, steps = fit(partial(loss, fit_to), partial(linearised, fit_to), first)
-        points = judged["interior"]
-
-        def outputs(flat: Array) -> Array:
-            network = adaptation.network(unflatten(flat))
-            by_name = jax.vmap(lambda x, theta: values(problem, network, x, theta))(points.x, points.theta)
-            return jnp.stack(list(by_name.values()))
-
-        remaining = damped_change(*linearised(judge_by, end), jnp.asarray(JUDGING_DAMPING))
-        now, change = jax.jvp(outputs, (end,), (remaining,))
-        best = now + change
-        size = jnp.linalg.norm(best, axis=1)
-
-        def distance(outputs: Array) -> Array:
-            return jnp.max(jnp.linalg.norm(outputs - best, axis=1) / size)
-
-        return unflatten(end), {
-            "loss_before": loss(judge_by, first),
-            "loss_after": loss(judge_by, end),
-            "error_before": distance(outputs(first)),
-            "error_after": distance(now),
-            "steps": steps,
-        }
-
-    return solve
+    def run(self, stretch: int, program: Program, *arguments: Any) -> Any:
+        """What a program gives. Compilation counts apart."""
+        start = time.perf_counter()
+        program.lowered(*arguments)()
+        compiled = time.perf_counter()
+        result = jax.block_until_ready(program(*arguments))
+        self.compile_seconds += compiled - start
+        self.seconds[stretch] += time.perf_counter() - compiled
+        return result
 
 
-# What is frozen ----------------------------------------------------------------------------------------------
+class _Fit:
+    """The fit of a base at blocks of thetas. It is judged in double precision, also if it is fitted in single."""
 
-Streams = list[dict[int, Array]]
-"""The streams of several jets. Each stream is named by the position of its key among the keys that are tracked."""
+    def __init__(self, problem: Problem, base: Any, settings: AdaptSettings, checkpoints: tuple[int, ...], key: Key):
+        self.settings, self.checkpoints = settings, checkpoints
+        lm_steps = settings.step_count if settings.optimizer == "lm" else LM_STEPS
+        self.programs = adapt_programs(Identity(problem), ROWS, settings.way, settings.width, lm_steps)
+        self.base = cast(base, jnp.float64)
+        self.dtype = jnp.float32 if settings.precision == "single" else jnp.float64
+        self.fitted_base = self.base
+        if settings.precision == "single":
+            self.fitted_base = cast(for_single_precision(self.base), jnp.float32)
+        self.adaptation = make_adaptation(problem, self.fitted_base, settings.way, settings.width)
+        self.sizes = self.programs.source.sizes.measure(self.base, key)
+        self.clock = _Clock([0.0] * (len(checkpoints) + 1))
 
+    def size(self, theta: np.ndarray, key: Key) -> int:
+        """Numbers that are trained at one theta."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self._start(theta, key)))
 
-def _frozen(rows: Rows, adaptation: Adaptation, name: str, point: Batch) -> Streams:
-    """What training does not change at a point of a term."""
-    streams: Streams = []
+    def results(self, thetas: Points, keys: Sequence[Key]) -> list[Any]:
+        """What is trained at these thetas and its figures, per checkpoint and at the end; one entry per theta."""
+        draws = [self._drawn(theta, key) for theta, key in zip(thetas, keys, strict=True)]
+        start, fitted, judged = (jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees) for trees in zip(*draws))
+        first = self._in_double(start)
+        results = []
+        for trained, steps in self._along(start, fitted):
+            end = self._in_double(trained)
+            figures = self.programs.judge(self.base, first, end, judged)
+            results.append((end, figures | {"steps": np.broadcast_to(np.asarray(steps, float), len(thetas))}))
+        return results
 
-    def network(coordinates: Jet, parameters: Jet) -> Jet:
-        positions = {key: position for position, key in enumerate(coordinates.keep)}
-        for jet in adaptation.frozen(coordinates, parameters):
-            streams.append({positions[key]: stream for key, stream in jet.streams.items()})
-        return adaptation.base(coordinates, parameters)
+    def _drawn(self, theta: np.ndarray, key: Key) -> tuple[Any, dict[str, Batch], dict[str, Batch]]:
+        """The start at a theta, the batch it is fitted to, and the batch it is judged by."""
+        fit_key, judge_key, start_key = split(key, 3)
+        source, alone = self.programs.source, TaskMix.single(theta)
+        # Robust: residuals that the head cannot remove must not decide about the others.
+        judged = source.batches.draw(self.base, judge_key, self.sizes, alone, robust=True)
+        if self.settings.optimizer == "lm":
+            fitted = source.batches.draw(self.base, fit_key, self.sizes, alone, robust=True)
+        else:  # residuals as they are
+            fitted = paper_batch(source.rows.terms, theta, fit_key, self.dtype)
+        without_data = source.batches.without_data
+        return self._start(theta, start_key), without_data(fitted), without_data(judged)
 
-    rows.at(name, network, point)
-    return streams
+    def _start(self, theta: np.ndarray, key: Key) -> Any:
+        return self.adaptation.start(jnp.asarray(theta, self.dtype), key)
 
+    def _in_double(self, tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), tree)
 
-def _thawed(adaptation: Adaptation, online: Any, frozen: Streams) -> Callable[[Jet, Jet], Jet]:
-    """The network at the point where `frozen` was computed, as a function of what is trained."""
-
-    def network(coordinates: Jet, parameters: Jet) -> Jet:
-        keys = list(coordinates.keep)
-        jets = [
-            Jet({keys[position]: stream for position, stream in streams.items()}, coordinates.keep)
-            for streams in frozen
-        ]
-        return adaptation.raw(online, coordinates, parameters, tuple(jets))
-
-    return network
+    def _along(self, start: Any, fitted: dict[str, Batch]) -> Iterator[tuple[Any, Any]]:
+        """What is trained and the steps so far, at each checkpoint and at the end."""
+        settings, programs, base = self.settings, self.programs, self.fitted_base
+        if settings.optimizer == "lm":
+            yield self.clock.run(0, programs.lm, base, start, fitted)
+            return
+        double = settings.precision == "double"  # in single precision no constant of an equation may be double
+        rate, done = np.asarray(settings.learning_rate, self.dtype), 0
+        with jax.enable_x64(double):
+            state = start, programs.moments(start)
+        for stretch, step in enumerate((*self.checkpoints, settings.step_count)):
+            with jax.enable_x64(double):
+                state = self.clock.run(stretch, programs.adam, base, state, fitted, np.int32(step - done), rate)
+            trained, done = state[0], step
+            if stretch < len(self.checkpoints):
+                yield trained, done
+        steps: Any = done
+        if settings.lbfgs:
+            with jax.enable_x64(double):
+                trained, more = self.clock.run(
+                    len(self.checkpoints), programs.lbfgs, base, trained, fitted, np.int32(settings.lbfgs)
+                )
+            steps = done + np.asarray(more)
+        yield trained, steps

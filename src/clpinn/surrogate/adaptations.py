@@ -20,7 +20,7 @@ from clpinn.formulation.pointwise import theta_features
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import is_among
 from clpinn.keys import Key
-from clpinn.networks.architecture import precision
+from clpinn.networks.architecture import count, precision
 from clpinn.networks.generated import Generated
 from clpinn.networks.layers import Linear, Output
 from clpinn.networks.p2inn import P2INN
@@ -56,14 +56,14 @@ class Adaptation(Protocol):
 
 
 class Head(eqx.Module):
-    """One hidden layer, half as wide as there are features, and an output layer that starts at zero."""
+    """A hidden layer, by default half as wide as there are features, and an output layer that starts at zero."""
 
     hidden: Linear
     output: Output
 
-    def __init__(self, base: Any, outputs: int, key: Key | None):
+    def __init__(self, base: Any, outputs: int, key: Key | None, width: int | None = None):
         features, dtype = base.architecture.width, precision(base)
-        width = max(1, features // 2)
+        width = width or max(1, features // 2)
         self.hidden = Linear(features, width, key, dtype)
         output = Output(width, outputs, key, dtype)
         base_output = getattr(base, "output", None)
@@ -87,11 +87,11 @@ class Adapted(eqx.Module):
 class HeadAdaptation:
     """A residual head on the frozen network: the paper's adaptation, and the default."""
 
-    def __init__(self, problem: Problem, base: Any):
-        self.base, self.outputs = base, len(problem.outputs)
+    def __init__(self, problem: Problem, base: Any, width: int | None = None):
+        self.base, self.outputs, self.width = base, len(problem.outputs), width
 
     def start(self, theta: Float[Array, " parameters"], key: Key | None) -> Head:
-        return Head(self.base, self.outputs, key)
+        return Head(self.base, self.outputs, key, self.width)
 
     def network(self, online: Head) -> Adapted:
         return Adapted(self.base, online)
@@ -182,6 +182,11 @@ ADAPTATIONS: dict[str, Callable[[Problem, Any], Adaptation]] = {
 AdaptationName = Literal["head", "full", "svd", "target"]
 
 
+def make_adaptation(problem: Problem, base: Any, way: str, width: int | None = None) -> Adaptation:
+    """The adaptation of this name; `width` is that of a head."""
+    return ADAPTATIONS[way](problem, base) if width is None else HeadAdaptation(problem, base, width)
+
+
 # Results -----------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +198,7 @@ class Heads(eqx.Module):
     residuals; the outputs with that change are the best estimate of the solution. An error is the distance of the
     outputs from this estimate, relative to it: before, with the base, and after, with the head.
 
-    A head is used only if its loss is below the base's and its error well below (`MARGIN`).
+    A head is used only if its loss is below the base's and its error well below (`MARGIN`), or `always`.
     """
 
     thetas: Points
@@ -205,17 +210,21 @@ class Heads(eqx.Module):
     steps: Float[np.ndarray, " thetas"]
     way: str = eqx.field(static=True, default="head")
     """Name of the adaptation: head, full, svd or target."""
+    always: bool = eqx.field(static=True, default=False)
+    """Whether each head is used, whatever its losses and errors say."""
 
     @staticmethod
-    def blank(problem: Problem, base: Any, way: str, count: int) -> "Heads":
-        """Heads at `count` thetas, with zeros in all arrays."""
+    def blank(
+        problem: Problem, base: Any, way: str, count: int, width: int | None = None, always: bool = False
+    ) -> "Heads":
+        """Heads at `count` thetas, with zeros in all arrays. `width` is that of residual heads."""
         theta = jnp.zeros(len(problem.parameters))
-        single = ADAPTATIONS[way](problem, base).start(theta, None)
+        single = make_adaptation(problem, base, way, width).start(theta, None)
         stacked = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), single)
         thetas: Any = jnp.zeros((count, len(problem.parameters)))
         names = ("loss_before", "loss_after", "error_before", "error_after", "steps")
         figures: dict[str, Any] = {name: jnp.zeros(count) for name in names}
-        return Heads(thetas, stacked, **figures, way=way)
+        return Heads(thetas, stacked, **figures, way=way, always=always)
 
     def joined(self, others: Any) -> "Heads":
         """These heads and others. At a theta that both have, the other head replaces this one."""
@@ -223,6 +232,9 @@ class Heads(eqx.Module):
             raise ProblemError(
                 f"A surrogate with heads adapted by {self.way!r} cannot take some by {others.way!r}. Adapt the base."
             )
+        if (self.width, self.always) != (others.width, others.always):
+            ours, theirs = (f"width={heads.width} and always={heads.always}" for heads in (self, others))
+            raise ProblemError(f"A surrogate with heads of {ours} cannot take some of {theirs}. Adapt the base.")
         kept = ~is_among(self.thetas, others.thetas)
         return jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[kept], np.asarray(b)]), self, others)
 
@@ -237,14 +249,28 @@ class Heads(eqx.Module):
         return html_table(repr(self), rows | more)
 
     @property
+    def width(self) -> int | None:
+        """Width of residual heads; None if something else is trained."""
+        return self.heads.hidden.bias.shape[-1] if isinstance(self.heads, Head) else None
+
+    @property
+    def trainable(self) -> int:
+        """Number of parameters that are trained at each theta."""
+        return count(jax.tree.map(lambda leaf: leaf[0], self.heads))
+
+    @property
     def used(self) -> np.ndarray:
         """Whether each head is used, (thetas,)."""
+        if self.always:
+            return np.ones(len(self.thetas), bool)
         return (self.loss_after < self.loss_before) & (self.error_after < MARGIN * self.error_before)
 
     def reason(self, i: int) -> str:
         """Why the head of a theta is used, or not."""
         losses = f"the physics loss goes from {self.loss_before[i]:.1e} to {self.loss_after[i]:.1e}"
         errors = f"the estimated error from {self.error_before[i]:.1e} to {self.error_after[i]:.1e}"
+        if self.always:
+            return f"The head is used, as always was asked for: on fresh points {losses}, {errors}."
         verdict = "The head is used" if self.used[i] else "The head is not used, the base stays"
         return f"{verdict}: on fresh points {losses}, {errors}, which must fall by a fifth."
 

@@ -51,6 +51,8 @@ def write(path: Path, contents: Contents) -> None:
         "network": dataclasses.asdict(network.architecture),
         "heads": 0 if heads is None else len(heads.thetas),
         "way": None if heads is None else heads.way,
+        "width": heads.width if isinstance(heads, Heads) else None,
+        "always": isinstance(heads, Heads) and heads.always,
         "corrections": heads.shape() if isinstance(heads, Corrections) else None,
         "errors": None if errors is None else list(errors.reasons),
         "record": dict(record),
@@ -98,7 +100,7 @@ def read(path: Path, problem: Problem | None = None, changed_problem: bool = Fal
             raise ValueError("fewer arrays than layers")
         # Only shapes: a file must not make us allocate what its header asks for.
         reasons = header.get("errors")  # files of before have none
-        blank = eqx.filter_eval_shape(_blank, problem, header["network"], header["heads"], header["way"])
+        blank = eqx.filter_eval_shape(_blank, problem, header)
         if header["way"] == WAY:
             blank["heads"] = Corrections.blank(problem, header["heads"], header["corrections"])
         if reasons is not None:
@@ -157,8 +159,10 @@ def _benchmark(path: Path, name: str | None, description: Mapping[str, Any]) -> 
     )
 
 
-def _blank(problem: Problem, architecture: Mapping[str, Any], heads: int, way: str) -> dict[str, Any]:
+def _blank(problem: Problem, header: Mapping[str, Any]) -> dict[str, Any]:
     """The tree of a file, with arrays of the right shapes; corrections are left out."""
-    network = make(problem, Architecture(**architecture), None)
-    trained = heads and way != WAY
-    return {"network": network, "heads": Heads.blank(problem, network, way, heads) if trained else None}
+    network, way = make(problem, Architecture(**header["network"]), None), header["way"]
+    if not header["heads"] or way == WAY:
+        return {"network": network, "heads": None}
+    width, always = header.get("width"), bool(header.get("always", False))  # files of before have none
+    return {"network": network, "heads": Heads.blank(problem, network, way, header["heads"], width, always)}

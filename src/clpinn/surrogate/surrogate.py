@@ -37,8 +37,9 @@ from clpinn.keys import make_key
 from clpinn.networks.architecture import precision
 from clpinn.shown import html_table
 from clpinn.surrogate import file
-from clpinn.surrogate.adapt import TOGETHER, FitName, adapt
-from clpinn.surrogate.adaptations import AdaptationName, Heads
+from clpinn.surrogate.adapt import adapt
+from clpinn.surrogate.adapt_settings import HEADS_BY_LM, AdaptSettings
+from clpinn.surrogate.adaptations import Heads
 from clpinn.surrogate.answers import Answers
 from clpinn.surrogate.box_correction import at_theta, without_box_correction
 from clpinn.surrogate.correct_box import BoxResult, correct_box
@@ -167,22 +168,19 @@ class Surrogate:
 
     # Adaptation --------------------------------------------------------------------------------------------------
 
-    def adapt(self, seed: int = 0, /, **theta: float) -> "Surrogate":
+    def adapt(self, seed: int = 0, settings: AdaptSettings = HEADS_BY_LM, /, **theta: float) -> "Surrogate":
         """A surrogate with a small residual head at one theta, fitted to the equations there, as in the paper.
 
         The head is used only if the evidence says that it is better; `heads.reason(-1)` of the result tells why.
         """
-        return self.adapt_many(self._row(theta), seed)
+        return self.adapt_many(self._row(theta), seed, settings=settings)
 
     def adapt_many(
         self,
         thetas: ArrayLike,
         seed: int = 0,
         progress: Callable[[int, int], None] = lambda done, of: None,
-        way: AdaptationName = "head",
-        optimizer: FitName = "lm",
-        steps: int | None = None,
-        together: int = TOGETHER,
+        settings: AdaptSettings = HEADS_BY_LM,
     ) -> "Surrogate":
         """A surrogate with a head at each of these thetas. A head that was there before is replaced.
 
@@ -190,13 +188,9 @@ class Surrogate:
             thetas: Thetas in rows, (thetas, parameters).
             seed: Seed of the points and of the heads' first weights.
             progress: Called with the number of thetas done, and of all.
-            way: What is trained: "head", a residual head on the frozen network; "full", all weights; "svd", the
-                singular values of a P2INN; "target", the network that a HyperPINN or Meta-PINN generates.
-            optimizer: "lm" is Levenberg-Marquardt (at most 20 `steps`), "adam" the paper's optimiser (500 `steps`).
-            together: Thetas that are fitted at once; fewer if memory is short.
+            settings: What is trained and how, see `AdaptSettings`. By default residual heads by Levenberg-Marquardt.
         """
-        key = make_key(seed)
-        heads = adapt(self.problem, self.network, np.asarray(thetas), key, progress, way, optimizer, steps, together)
+        heads = adapt(self.problem, self.network, np.asarray(thetas), make_key(seed), settings, progress)
         return replace(self, heads=heads if self.heads is None else self.heads.joined(heads))
 
     def correct(self, **theta: float) -> "Surrogate":

@@ -93,7 +93,7 @@ class LBFGS:
         if self.line_search:
             return self._searched_step(objective, parameters, state)
         value, gradient = objective(parameters)
-        parameters, state, norm, outcome = _unit_step(self, parameters, state, value, gradient)
+        parameters, state, norm, outcome = unit_step(self, parameters, state, value, gradient)
         reason = REASONS.get(int(outcome), "")
         return parameters, state, Step(value, norm, 1, bool(reason), reason)
 
@@ -157,7 +157,7 @@ class LBFGS:
 
 
 @partial(jax.jit, static_argnums=0)
-def _unit_step(
+def unit_step(
     lbfgs: LBFGS, parameters: Any, state: LBFGSState, value: Float[Array, ""], gradient: Any
 ) -> tuple[Any, LBFGSState, Float[Array, ""], Int[Array, ""]]:
     state, norm, _, outcome = _direction(lbfgs, state, value, ravel_pytree(gradient)[0])
