@@ -67,7 +67,9 @@ def _paper(problem: Problem, method: str) -> Settings:
             linear=protocol.linear,
             fixed=protocol.fixed if method == "fix" else (),
         ),
-        weights=WeightSettings("dynamic" if method.startswith("ac") else "equal", protocol.static, protocol.dynamic),
+        weights=WeightSettings(
+            "dynamic" if method.startswith("ac") else "equal", protocol.static, protocol.dynamic, protocol.prior
+        ),
         correct=False,
         adam=AdamSettings(
             protocol.adam if searching else protocol.adam_static or protocol.adam,

@@ -27,6 +27,8 @@ class Protocol:
     evaluations: int = 10
     static: float = 1.0
     dynamic: float = -1.0
+    prior: float = 1.0
+    """Exponent of the prior in the training weights."""
     search_prior: float = 0.0
     """Exponent of the prior in the scores of the search."""
     full_density: bool = False
@@ -58,7 +60,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
     ),
     "Burgers": Protocol(
-        interval=(2000, 2000, 1000), full_density=True, linear=("nu",),
+        interval=(2000, 2000, 1000), prior=0.0, full_density=True, linear=("nu",),
         fixed=_product((0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)),
     ),
     "AllenCahn": Protocol(

@@ -25,9 +25,6 @@ class Events:
         self._key = task_key
         self.box = task_box(problem, settings)
         self._excluded = excluded_thetas(problem, settings)
-        candidates = problem.candidates.points
-        self.candidates = candidates[~same_as_any(candidates, self._excluded, self.box)]
-        """The candidates that are not held out."""
         self.selector = make_selector(settings, self.box)
         weights = settings.weights
         self.weighting: Weighting = Equal() if weights.kind == "equal" else Dynamic(weights.static, weights.dynamic)
@@ -103,11 +100,11 @@ class Events:
         selection = self.selector.select(
             query,
             state.pool,
-            self.candidates,
+            self.problem.candidates.points,
             self.box,
             self._search_priors if self.settings.tasks.search_prior else None,
             fold_in(self._key, number),
-            None if self.settings.tasks.readmit else state.displaced[:, :-2],
+            self._barred(state),
         )
         if selection is not None or isinstance(self.weighting, Equal):
             return selection
@@ -115,6 +112,11 @@ class Events:
         losses = query(state.pool.thetas)
         count = len(state.pool.active)
         return Selection(None, np.nan, np.nan, losses[:count], losses[count:], state.pool.thetas, losses, losses)
+
+    def _barred(self, state: State) -> Points:
+        """Thetas that are not to be selected, (thetas, parameters): those held out, and perhaps those dropped."""
+        dropped = state.displaced[:, :-2]
+        return self._excluded if self.settings.tasks.readmit else np.concatenate([self._excluded, dropped])
 
     def _timed(self, query: Query, thetas: Points) -> np.ndarray:
         with self.timing.measure("queries"):

@@ -44,7 +44,7 @@ class TaskSettings:
     fixed: tuple[tuple[float, ...], ...] = ()
     """The thetas of the selector `fixed`. If empty, they are the corners and the centre of the box."""
     exclude: tuple[tuple[float, ...], ...] = ()
-    """Thetas that are held out: no task is ever one of them."""
+    """Thetas that are held out: no task is ever one of them, though a search may ask for their losses."""
     readmit: bool = True
     """Whether a task that was dropped may be selected again. Only pools without replay drop tasks."""
     refit: Literal["doubling", "every"] = "doubling"
