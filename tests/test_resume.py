@@ -70,7 +70,7 @@ def test_killed_at_random_moments_a_run_ends_the_same(tmp_path):
     same(tmp_path / "whole", killed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_ctrl_c_leaves_a_checkpoint(tmp_path, number):
     out = tmp_path / "run"
     process = subprocess.Popen(

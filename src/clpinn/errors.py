@@ -10,6 +10,8 @@ ClpinnError
 ├── ExportError      something that a file format cannot hold
 ├── TranslationError a network that cannot be translated to another language
 ├── RunError         a run directory that cannot be used for what was asked
+│   └── BusyError    a run directory that another process works in
+├── StudyError       a study that makes no sense, or cannot run as it was asked to
 └── PlotError        a figure that makes no sense for a run, or cannot be written
 """
 
@@ -59,6 +61,16 @@ class TranslationError(ClpinnError):
 
 class RunError(ClpinnError):
     """A run directory that cannot be used for what was asked."""
+
+
+class BusyError(RunError):
+    """A run directory that another process works in."""
+
+    exit_code = 75  # as sendmail's EX_TEMPFAIL: the same may work later
+
+
+class StudyError(ClpinnError, ValueError):
+    """A study that makes no sense, or cannot run as it was asked to."""
 
 
 class PlotError(ClpinnError):

@@ -17,6 +17,11 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def available_cores() -> list[int]:
+    """The numbers of these cores; where the system does not tell, as many numbers from 0 on."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(cores()))
+
+
 def on_all_cores(function: Callable[[T], None], items: Iterable[T]) -> None:
     """Call the function with every item, on one thread per core. NumPy's threads run in parallel."""
     for _ in _threads().map(function, items):

@@ -30,7 +30,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from clpinn.errors import CheckpointError, ClpinnError, RunError
+from clpinn.errors import BusyError, CheckpointError, ClpinnError, RunError
 from clpinn.files import is_temporary, sync, write_text
 from clpinn.formulation.fingerprint import check_unchanged, fingerprint
 from clpinn.formulation.problem import Problem, describe
@@ -271,7 +271,7 @@ class RunDirectory:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RunError(
+                raise BusyError(
                     f"Another process is working in {self.folder}. Wait for it, or choose another directory."
                 ) from None
             yield

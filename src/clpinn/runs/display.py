@@ -10,8 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-LIVE_SECONDS, LINE_SECONDS = 0.2, 10.0
-"""Time between updates: of the live line in a terminal or notebook, and of printed lines elsewhere."""
+LIVE_SECONDS, LINE_SECONDS, STUDY_SECONDS = 0.2, 10.0, 30.0
+"""Time between updates: of the live line in a terminal or notebook, and of printed lines elsewhere, of a study too."""
 
 console = Console(stderr=True)
 
@@ -75,14 +75,25 @@ class Display:
         if self.live:
             self._show(activity, f"evaluating: {activity} {done}/{total}", done / total)
 
+    def study(self, text: str, fraction: float) -> None:
+        """Show how far a study is, if enough time has passed since the last line that was shown."""
+        now = time.monotonic()
+        if self.quiet or now - self.last_shown < (LIVE_SECONDS if self.live else STUDY_SECONDS):
+            return
+        self.last_shown = now
+        if self.live:
+            self._show("study", text, fraction)
+        else:
+            self.console.print(Text(text), soft_wrap=True)
+
     def message(self, text: str) -> None:
         if not self.quiet:
             self.console.print(Text(text), soft_wrap=True)
 
     def _text(self, step: Any) -> str:
         """A step as one line: what matters most comes first, since a narrow terminal cuts off the rest."""
-        left = f", {_duration(step.seconds * (1 / step.done - 1))} left" if 0 < step.done < 1 else ""
-        parts = [f"{_duration(step.seconds)}{left}"]
+        left = f", {duration_text(step.seconds * (1 / step.done - 1))} left" if 0 < step.done < 1 else ""
+        parts = [f"{duration_text(step.seconds)}{left}"]
         if step.validation is not None:
             parts.append(f"validation {step.validation:.2e}")
         parts += [f"{step.stage} {step.step}", f"loss {step.loss:.2e}"]
@@ -125,5 +136,8 @@ class NotebookBar:
             self.shown.update(content, raw=True)
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+def duration_text(seconds: float) -> str:
+    """Seconds, minutes or hours, as short as possible."""
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 36_000 else f"{seconds / 3600:.0f} h"

@@ -31,6 +31,7 @@ from clpinn.training.trainer import Trainer
 
 BOUNDS = ("steps", "seconds", "until", "error")
 """The settings that a resumed run may change."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def train(
@@ -153,7 +154,7 @@ def _run(
         trainer = Trainer(problem, settings)
         observer.display.compiling()
         state = trainer.init(start, compile=True)  # settings that make no sense fail here, before anything is written
-        signals = nullcontext(stop_requested) if stop_requested is not None else _stop_signals()
+        signals = nullcontext(stop_requested) if stop_requested is not None else stop_signals()
         with directory.locked(), signals as stop_requested:
             if force and directory.started:
                 observer.message(f"--force removed from {directory.folder}: {', '.join(remove_run(directory))}")
@@ -222,19 +223,22 @@ def _check_reference(problem: Problem) -> None:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM end a run after the current step, with a checkpoint. A second signal ends it at once."""
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C, SIGTERM and SIGUSR1 end a run after the current step, with a checkpoint. A second Ctrl-C ends it at once.
+
+    A cluster's scheduler sends SIGUSR1 or SIGTERM, or one after the other, before the time of a job is over.
+    """
     signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
 
     def handle(number: int, _: Any) -> None:
-        if signals:
+        if signals and number == signal.SIGINT:
             raise KeyboardInterrupt
         signals.append(number)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
         yield lambda: bool(signals)
     finally:
