@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
     from clpinn.runs.run import run, train
     from clpinn.runs.session import Result
+    from clpinn.studies.adapting import Adapting
+    from clpinn.studies.page import report_study
+    from clpinn.studies.running import Plan, load_study, run_study
+    from clpinn.studies.study import Study, Variant
     from clpinn.surrogate.adapt_settings import AdaptSettings
     from clpinn.surrogate.calibration import Calibration, calibrate
     from clpinn.surrogate.error import ErrorEstimate
@@ -49,6 +53,10 @@ _HOMES = {
     "runs.run": ("run", "train"),
     "runs.session": ("Result",),
     "surrogate.adapt_settings": ("AdaptSettings",),
+    "studies.adapting": ("Adapting",),
+    "studies.page": ("report_study",),
+    "studies.running": ("Plan", "load_study", "run_study"),
+    "studies.study": ("Study", "Variant"),
     "surrogate.calibration": ("Calibration", "calibrate"),
     "surrogate.error": ("ErrorEstimate",),
     "surrogate.error_map": ("ErrorMap",),
@@ -63,6 +71,7 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 __all__ = [
     "FNN",
     "AdaptSettings",
+    "Adapting",
     "Axis",
     "Box",
     "Calibration",
@@ -80,14 +89,17 @@ __all__ = [
     "Metrics",
     "OutsideBoxWarning",
     "ParamFNN",
+    "Plan",
     "Problem",
     "ProblemError",
     "QuadraticFNN",
     "Result",
     "Settings",
+    "Study",
     "Surrogate",
     "TrainingStep",
     "Trust",
+    "Variant",
     "aggregate",
     "at",
     "boundary",
@@ -97,6 +109,7 @@ __all__ = [
     "export",
     "load",
     "load_network",
+    "load_study",
     "log",
     "named_derivatives",
     "natural",
@@ -104,8 +117,10 @@ __all__ = [
     "periodic",
     "problems",
     "reference_residual",
+    "report_study",
     "residuals",
     "run",
+    "run_study",
     "scaled",
     "train",
     "values",

@@ -17,6 +17,7 @@ from clpinn.cli.init import init
 from clpinn.cli.predict import export, predict
 from clpinn.cli.problems import problems
 from clpinn.cli.report import plot, report
+from clpinn.cli.study import study
 from clpinn.cli.train import evaluate, train
 from clpinn.errors import ClpinnError, Outcome
 
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 for command in (init, problems, train, evaluate, adapt, predict, fit, export, plot, report):
     app.command()(command)
+app.add_typer(study, name="study")
 
 
 @app.callback()

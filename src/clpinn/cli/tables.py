@@ -255,5 +255,47 @@ def _box_text(axes: dict[str, Any], separator: str = "\n") -> str:
     return separator.join(f"{name} ∈ {_interval(axis)}" for name, axis in axes.items())
 
 
+def print_studies(rows: list[dict[str, Any]]) -> None:
+    table = Table(title="Studies")
+    for title in ("name", "question", "in the paper", "cells"):
+        table.add_column(title, no_wrap=title == "name", style="bold" if title == "name" else None)
+    for row in rows:
+        table.add_row(row["name"], row["question"], row["source"], str(row["cells"]))
+    Console().print(table)
+    print_line("To see what one would do: clpinn study run NAME --dry. Your own: clpinn study run my_study.py:Sweep")
+
+
+def print_overview(name: str, values: dict[str, Any]) -> None:
+    """The cells of a study with their states, and the hours that are left."""
+    table = Table(title=name)
+    for title in ("problem", "row", "seed", "state", "cell"):
+        table.add_column(title)
+    for cell in values["cells"]:
+        table.add_row(*(Text(str(cell[key])) for key in ("problem", "row", "seed", "state", "cell")))
+    Console().print(table)
+    done = sum(cell["done"] for cell in values["cells"])
+    print_line(
+        f"{done} of {len(values['cells'])} cells are done. The rest takes about {values['hours']:.2g} hours on all "
+        "cores of this machine, one after the other."
+    )
+
+
+def print_study(tables: list[Any]) -> None:
+    """Tables of a study, one per problem."""
+    from clpinn.studies.tables import lines, notes
+
+    for each in tables:
+        print_line(each.header, soft_wrap=True)
+        for problem in each.study.problems:
+            special = notes(each.study, problem)
+            titles, rows = lines(each, problem)
+            table = Table(title=Text(f"{problem}, {special}" if special else problem))
+            for title in titles:
+                table.add_column(title)
+            for row in rows:
+                table.add_row(*map(Text, row))
+            Console().print(table)
+
+
 def _product(shape: list[int]) -> str:
     return "×".join(map(str, shape)) or "1"

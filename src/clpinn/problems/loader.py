@@ -52,7 +52,7 @@ def load_problem(name: str, paper: bool = False) -> Problem:
     path = Path(path_text)
     if not path.is_file():
         raise ProblemError(f"There is no file {path}. Give the path of a Python file that holds a problem.")
-    make = _class_in(_run_file(path), path, class_name)
+    make = _class_in(run_file(path), path, class_name)
     try:
         problem = make()
     except Exception as error:
@@ -70,7 +70,7 @@ def split_name(name: str) -> tuple[str, str]:
     return (path_text, class_name) if path_text.endswith(".py") else ("", "")
 
 
-def _run_file(path: Path) -> ModuleType:
+def run_file(path: Path) -> ModuleType:
     """The module that a file makes, under a name of its own."""
     module_name = f"clpinn_user_{path.stem}"
     specification = importlib.util.spec_from_file_location(module_name, path)

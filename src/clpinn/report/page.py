@@ -56,6 +56,11 @@ def page(runs: list[RunDirectory], progress: Progress | None = None) -> str:
         *_figures(runs, progress),
         *(_repeat(run, len(runs) > 1) for run in runs),
     ]
+    return html(title, sections)
+
+
+def html(title: str, sections: list[str]) -> str:
+    """A page of these sections, those that are empty left out."""
     style = (files("clpinn.report") / "page.css").read_text("utf-8")
     policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     return (
@@ -196,7 +201,7 @@ def _figures(runs: list[RunDirectory], progress: Progress | None) -> list[str]:
         for run, why_not in zip(runs, reasons_by_run):
             if why_not[kind] is None:
                 name = f"{_short(run, runs)}: {run.name}" if len(runs) > 1 else ""
-                drawn = _embedded(plot(run, kind), kind, f"{kind} of {run.name}", name)
+                drawn = embedded(plot(run, kind), kind, f"{kind} of {run.name}", name)
                 by_text.setdefault((heading(run, kind), caption(run, kind)), []).append(drawn)
                 done += 1
                 if progress:
@@ -216,7 +221,7 @@ def _missing(run: RunDirectory) -> str | None:
     return None if run.surrogate.errors is not None or not len(run.problem.parameters) else f"{NO_MAP}."
 
 
-def _embedded(figure: Figure, kind: str, description: str, name: str) -> str:
+def embedded(figure: Figure, kind: str, description: str, name: str) -> str:
     """A figure inside the page, in light colours and in dark ones: the reader's colour scheme chooses."""
     light = _source(figure, kind)
     darken(figure)

@@ -1,0 +1,100 @@
+"""Cells that adapt what another cell trained: at fixed targets, or at all thetas that were not trained."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from clpinn.errors import StudyError
+from clpinn.files import write_text
+from clpinn.formulation.domain import Points
+from clpinn.problems import BENCHMARKS
+from clpinn.protocol import TARGETS
+from clpinn.runs.adaptation import measured_adaptation
+from clpinn.runs.directory import RunDirectory
+from clpinn.runs.records import plain
+from clpinn.surrogate.adapt_settings import AdaptSettings
+from clpinn.surrogate.adaptations import AdaptationName
+from clpinn.surrogate.surrogate import Surrogate
+
+ADAPTED = "adapted.json"
+"""What an adaptation gave, in the folder of its cell."""
+
+
+def by_adam(way: AdaptationName = "head", steps: int | None = None, **options: Any) -> AdaptSettings:
+    """The options of the paper's adaptation: Adam in single precision, and its result is always used."""
+    return AdaptSettings(way, "adam", steps, precision="single", always=True, **options)
+
+
+@dataclass(frozen=True)
+class Adapting:
+    """How a cell adapts the surrogate of its base."""
+
+    settings: AdaptSettings = field(default_factory=by_adam)
+    checkpoints: tuple[int, ...] = ()
+    """Steps of Adam at which errors are measured, besides those at the end."""
+    targets: Literal["fixed", "unseen"] = "fixed"
+    """Thetas: those of `protocol.TARGETS`, or all candidates that the base was not trained on."""
+    most: int | None = None
+    """At most so many of them."""
+
+
+def adapt_cell(adapting: Adapting, base: RunDirectory, folder: Path, key: str, stop: Callable[[], bool]) -> None:
+    """Adapt the surrogate of a base at its targets, and write what that gave to a folder.
+
+    `key` is that of the cell. `stop` is asked between two groups of targets; a stop keeps nothing.
+    """
+    surrogate = base.surrogate
+    thetas = _targets(adapting, surrogate)
+
+    def progress(done: int, of: int) -> None:
+        if stop():
+            raise KeyboardInterrupt
+
+    found = measured_adaptation(
+        surrogate, thetas, adapting.settings, adapting.checkpoints, base.settings.seed, progress
+    )
+    write_text(folder / ADAPTED, json.dumps({"key": key, "figures": plain(_figures(found))}, indent=1))
+
+
+def _targets(adapting: Adapting, surrogate: Surrogate) -> Points:
+    if adapting.targets == "unseen":
+        return surrogate.unseen(adapting.most)
+    name = next((name for name, kind in BENCHMARKS.items() if isinstance(surrogate.problem, kind)), "")
+    if name not in TARGETS:
+        raise StudyError(
+            f"{type(surrogate.problem).__name__} has no fixed targets; only {', '.join(TARGETS)} have. Use "
+            "targets='unseen'."
+        )
+    return np.array(TARGETS[name][: adapting.most])
+
+
+def _figures(found: dict[str, Any]) -> dict[str, Any]:
+    """What a table needs: summaries by number of steps, with the errors of all targets."""
+    before, *later = found["results"]
+    checkpoints = {}
+    for result in later:
+        summary = result["summary"]
+        checkpoints[str(max(result["steps"]))] = summary | {
+            "improved": summary["improved"] / summary["targets"],
+            "difficult_improved": summary["difficult_improved"] / summary["difficult"],
+            "mse_before": _mean(before, "mse"),
+            "mse_after": _mean(result, "mse"),
+            "seconds_per_target": result["seconds"],
+            "targets_before": _over_outputs(before),
+            "targets_after": _over_outputs(result),
+        }
+    return {"checkpoints": checkpoints, "online": found["trainable"], "thetas": found["thetas"]}
+
+
+def _mean(result: dict[str, Any], figure: str) -> float:
+    """The mean of a figure over outputs and targets."""
+    return float(np.mean([figures[figure] for figures in result["outputs"].values()]))
+
+
+def _over_outputs(result: dict[str, Any]) -> list[float]:
+    """The relative error of each target, the mean over outputs."""
+    return np.mean([figures["rel_l2"] for figures in result["outputs"].values()], axis=0).tolist()

@@ -1,0 +1,219 @@
+"""Studies that run: in processes here and on a Dask cluster, stopped, killed, and with input that makes no sense."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from running import same
+from small import Decay
+
+import clpinn as cl
+from clpinn.errors import StudyError
+from clpinn.machine import cores
+from clpinn.studies.cells import cell_folder, state_of
+from clpinn.studies.running import Plan, load_study, overview, run_study
+from clpinn.training.settings import to_dict
+
+STUDY = """
+import clpinn as cl
+
+small = ("network.width=5", "network.depth=1", "correct=false", "natural.rows=48")
+Quick = cl.Study(
+    ("tests/small.py:Decay",),
+    (
+        cl.Variant("five", settings=(*small, "steps=5")),
+        cl.Variant("wider", settings=(*small, "network.width=6", "steps=5")),
+    ),
+    seeds=(0,),
+)
+adam = cl.AdaptSettings("head", "adam", 6, width=4, precision="single", always=True)
+Adapted = cl.Study(
+    ("tests/small.py:Decay",),
+    tuple(
+        cl.Variant(str(end), settings=(*small, "steps=5"), adaptation=cl.Adapting(adam, (2,), "unseen", 3), steps=end)
+        for end in (2, 6)
+    ),
+    seeds=(0,),
+    columns=("before", "after", "reduction", "improved", "online"),
+    figures=("dots", "scatter", "horizon"),
+)
+Long = cl.Study(("tests/small.py:Decay",), (cl.Variant("long", settings=(*small, "steps=150")),), seeds=(0,))
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "studies.py"
+    path.write_text(STUDY)
+    return path
+
+
+def study_command(*arguments, before=()):
+    return subprocess.Popen(
+        [*before, sys.executable, "-m", "clpinn", "study", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process):
+    try:
+        out, errors = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    return process.returncode, out, errors
+
+
+def undisturbed(study, folder):
+    """The folder of a study's only cell, run without a break."""
+    run_study(study, folder=folder, progress=False)
+    (cell,) = study.cells().values()
+    return cell_folder(cell, folder)
+
+
+def wait_for_history(folder):
+    while not (folder / "checkpoint").exists() or not any((folder / "checkpoint").glob("*.checkpoint")):
+        time.sleep(0.05)
+
+
+def test_a_study_runs_reports_and_is_not_run_twice(file, tmp_path):
+    cells = tmp_path / "cells"
+    code, out, errors = finished(study_command("run", f"{file}:Quick", "--cells-in", cells, "--jobs", 2))
+    assert code == 0, errors
+    assert "Quick: 2 cells done" in out and "five, seed 0: done (steps)" in errors
+    study = load_study(f"{file}:Quick")
+    assert all(state_of(cell, cells).done for cell in study.cells().values())
+    before = {path: path.stat().st_mtime_ns for path in cells.rglob("metrics.json")}
+    code, out, _ = finished(study_command("run", f"{file}:Quick", "--cells-in", cells, "--json"))
+    assert json.loads(out) == {"done": 2, "failed": {}, "stopped": False} and code == 0
+    assert before == {path: path.stat().st_mtime_ns for path in cells.rglob("metrics.json")}
+    page = tmp_path / "quick.html"
+    tables = cl.report_study(study, page, folder=cells, progress=False)
+    assert [row.done for row in tables[0].rows] == [(0,), (0,)] and "wider" in page.read_text()
+    seen = overview(study, folder=cells, progress=False)
+    assert seen.hours == 0 and all(state.done for _, state in seen.cells.values())
+
+
+def test_a_study_of_adaptations(file, tmp_path):
+    """Two rows of one trajectory: a base that is trained first, and one cell that adapts it."""
+    study, cells = load_study(f"{file}:Adapted"), tmp_path / "cells"
+    outcomes = run_study(study, folder=cells, progress=False)
+    assert (outcomes.done, outcomes.failed, outcomes.stopped) == (2, {}, False)
+    (found,) = cl.report_study(study, tmp_path / "adapted.html", folder=cells, progress=False)
+    at_2, at_6 = (row.entries for row in found.rows)
+    assert at_2["before"].by_seed == at_6["before"].by_seed and at_2["after"].by_seed != at_6["after"].by_seed
+    base = next(iter(study.cells().values())).base
+    assert base is not None
+    surrogate = cl.load(cell_folder(base, cells), Decay())
+    before = cl.evaluate(Decay(), surrogate, surrogate.unseen(3))
+    assert at_2["before"].by_seed[0] == pytest.approx(before.summary()["outputs"]["u"]["rel_l2_macro"])
+    assert (tmp_path / "adapted.html").read_text().count("<figure>") == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
+def test_a_stopped_study_goes_on_bit_for_bit(file, tmp_path, number):
+    study, cells = load_study(f"{file}:Long"), tmp_path / "cells"
+    arguments = ("run", f"{file}:Long", "--cells-in", cells, "--checkpoint-seconds", 0)
+    process = study_command(*arguments)
+    (cell,) = study.cells().values()
+    wait_for_history(cell_folder(cell, cells))
+    process.send_signal(number)
+    code, out, errors = finished(process)
+    assert code == 130 and "Stopped. The same command goes on from here." in out, errors
+    assert 0 <= state_of(cell, cells).share < 1 and not list(cells.glob("stop-*"))
+    code, _, errors = finished(study_command(*arguments))
+    assert code == 0, errors
+    same(undisturbed(study, tmp_path / "whole"), cell_folder(cell, cells))
+
+
+def test_a_worker_that_is_killed_loses_nothing(file, tmp_path):
+    """SIGKILL to the Dask worker in the middle of a cell: the other worker goes on from its checkpoint."""
+    distributed = pytest.importorskip("distributed")
+    study, cells = load_study(f"{file}:Long"), tmp_path / "cells"
+    (cell,) = study.cells().values()
+    with (
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            local_directory=str(tmp_path / "dask"),
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        process = study_command(
+            "run", f"{file}:Long", "--cells-in", cells, "--scheduler", cluster.scheduler_address,
+            "--cores", cores(), "--checkpoint-seconds", 0,
+        )  # fmt: skip
+        wait_for_history(cell_folder(cell, cells))
+        (busy,) = [worker for worker, tasks in client.processing().items() if tasks]
+        os.kill(client.run(os.getpid)[busy], signal.SIGKILL)
+        code, _, errors = finished(process)
+    assert code == 0, errors
+    assert state_of(cell, cells).outcome == "steps"
+    same(undisturbed(study, tmp_path / "whole"), cell_folder(cell, cells))
+
+
+def test_a_full_disk_is_told_and_loses_nothing(file, tmp_path):
+    """No file may grow beyond a few kilobytes, so that the cell cannot write its surrogate."""
+    arguments = ("run", f"{file}:Quick", "--rows", "five", "--cells-in", tmp_path / "cells")
+    code, out, errors = finished(study_command(*arguments, before=("sh", "-c", 'ulimit -f 4; exec "$@"', "sh")))
+    assert code == 1 and "1 failed" in out and "File too large" in out, (out, errors)
+    code, out, errors = finished(study_command(*arguments))
+    assert code == 0 and "1 cells done" in out, errors
+
+
+def test_a_scheduler_that_is_not_there(file, tmp_path):
+    study = load_study(f"{file}:Quick")
+    pytest.importorskip("distributed")
+    for scheduler, message in (
+        ("tcp://127.0.0.1:9", "No Dask scheduler answers at tcp://127.0.0.1:9"),
+        (str(tmp_path / "none.json"), "There is no scheduler file"),
+    ):
+        with pytest.raises(StudyError, match=message):
+            run_study(study, folder=tmp_path / "cells", scheduler=scheduler, progress=False)
+    assert not (tmp_path / "cells").exists()
+
+
+def test_a_folder_of_another_configuration_is_left_alone(file, tmp_path):
+    study, cells = load_study(f"{file}:Quick"), tmp_path / "cells"
+    cell = next(iter(study.cells().values()))
+    other = to_dict(cell.settings) | {"seed": 5}
+    folder = cell_folder(cell, cells)
+    folder.mkdir(parents=True)
+    config = {"problem": cell.problem, "settings": other, "description": {}, "versions": {}, "devices": []}
+    description = {"class": "Decay", "options": {}, "coordinates": "", "parameters": "", "outputs": ["u"]}
+    (folder / "config.json").write_text(json.dumps(config | {"description": description}))
+    before = (folder / "config.json").read_bytes()
+    with pytest.raises(StudyError, match="holds a run of another configuration: its settings seed are not"):
+        run_study(study, folder=cells, progress=False)
+    assert (folder / "config.json").read_bytes() == before and len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("jobs", [0, 10_000])
+def test_jobs_that_make_no_sense(file, tmp_path, jobs):
+    with pytest.raises(StudyError, match=f"--jobs needs a number from 1 to .* but got {jobs}"):
+        run_study(load_study(f"{file}:Quick"), folder=tmp_path / "cells", jobs=jobs, progress=False)
+
+
+def test_a_table_of_the_paper(tmp_path):
+    """Two rows of the main table with hardly a step: .ci/run does it with a hundredth of all steps and all rows."""
+    cells, page = tmp_path / "cells", tmp_path / "main.html"
+    part = ("main", "--problems", "schaffer", "--budget", "1e-9", "--seeds", "0", "--rows", "AG", "AC")
+    code, out, errors = finished(study_command("run", *part, "--cells-in", cells, "--jobs", 2))
+    assert code == 0 and "main: 2 cells done" in out, errors
+    code, out, errors = finished(study_command("report", *part, "--cells-in", cells, "--out", page))
+    assert code == 0, errors
+    text = page.read_text()
+    assert text.count("1 of 1") == 2 and "missing" not in text and "0.128 ± 0.0152" in text and "<figure>" in text
+    tables = cl.report_study(load_study("main"), tmp_path / "main.md", folder=cells, progress=False)
+    assert [table.study.problems for table in tables] == [("schaffer",)]  # what was run
+    plan = Plan(1e-9, ("schaffer",), (0,))
+    (queries,) = cl.report_study(load_study("queries"), tmp_path / "queries.json", [plan], cells, progress=False)
+    ratios = {row.label: row.entries["queries"].ratio for row in queries.rows}
+    assert ratios == {"AG": 1.0, "AC": 1.0}  # its cells are those of main, and queries do not depend on the budget
