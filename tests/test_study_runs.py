@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from running import same
@@ -15,9 +17,10 @@ import clpinn as cl
 from clpinn.errors import StudyError
 from clpinn.machine import cores
 from clpinn.studies.cells import cell_folder, state_of
-from clpinn.studies.running import Plan, load_study, overview, run_study
+from clpinn.studies.running import CELLS, Plan, load_study, overview, run_study
 from clpinn.training.settings import to_dict
 
+ROOT = Path(__file__).parent.parent
 STUDY = """
 import clpinn as cl
 
@@ -81,21 +84,25 @@ def wait_for_history(folder):
         time.sleep(0.05)
 
 
-def test_a_study_runs_reports_and_is_not_run_twice(file, tmp_path):
-    cells = tmp_path / "cells"
-    code, out, errors = finished(study_command("run", f"{file}:Quick", "--cells-in", cells, "--jobs", 2))
-    assert code == 0, errors
-    assert "Quick: 2 cells done" in out and "five, seed 0: done (steps)" in errors
-    study = load_study(f"{file}:Quick")
-    assert all(state_of(cell, cells).done for cell in study.cells().values())
-    before = {path: path.stat().st_mtime_ns for path in cells.rglob("metrics.json")}
-    code, out, _ = finished(study_command("run", f"{file}:Quick", "--cells-in", cells, "--json"))
-    assert json.loads(out) == {"done": 2, "failed": {}, "stopped": False} and code == 0
-    assert before == {path: path.stat().st_mtime_ns for path in cells.rglob("metrics.json")}
-    page = tmp_path / "quick.html"
-    tables = cl.report_study(study, page, folder=cells, progress=False)
-    assert [row.done for row in tables[0].rows] == [(0,), (0,)] and "wider" in page.read_text()
-    seen = overview(study, folder=cells, progress=False)
+def test_the_study_of_the_docs_as_printed(tmp_path, monkeypatch):
+    """Its file and its commands; it is not run twice."""
+    text = (ROOT / "docs" / "studies.md").read_text()
+    (tmp_path / "my_study.py").write_text(re.findall(r"```python\n(.*?)```", text, re.S)[0])
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    printed = re.findall(r"^clpinn study (\w+ my_study.*?) *(?:#.*)?$", text, re.M)
+    assert [command.split()[0] for command in printed] == ["run", "run", "report"]
+    monkeypatch.chdir(tmp_path)
+    dry, out, report = (finished(study_command(*command.split())) for command in printed)
+    assert dry[0] == out[0] == report[0] == 0, (dry, out, report)
+    assert "0 of 4 cells are done" in dry[1]
+    assert "Width: 4 cells done" in out[1] and "wide, seed 1: done (steps)" in out[2]
+    assert "How wide should the network be?" in report[1] and "2 of 2" in (tmp_path / "Width.html").read_text()
+    study = load_study("my_study.py:Width")
+    assert all(state_of(cell, CELLS).done for cell in study.cells().values())
+    before = {path: path.stat().st_mtime_ns for path in CELLS.rglob("metrics.json")}
+    assert vars(run_study(study, progress=False)) == {"done": 4, "failed": {}, "stopped": False}
+    assert before == {path: path.stat().st_mtime_ns for path in CELLS.rglob("metrics.json")} and len(before) == 4
+    seen = overview(study, progress=False)
     assert seen.hours == 0 and all(state.done for _, state in seen.cells.values())
 
 

@@ -46,10 +46,8 @@ def on_cluster(scheduler: str, devices: int | None, display: Display) -> Iterato
         workers = client.scheduler_info(n_workers=-1)["workers"]
         if not workers:
             display.message(f"The scheduler at {scheduler} has no workers yet. Cells start when one comes.")
-        if devices is None:
-            found: Any = client.run(cores) if workers else {}
-            devices = max(
-                1, min((count // max(1, workers[name]["nthreads"]) for name, count in found.items()), default=1)
-            )
+        if devices is None and workers:
+            found: Any = client.run(cores)
+            devices = min(count // max(1, workers[name]["nthreads"]) for name, count in found.items())
         executor = client.get_executor(pure=False, retries=RETRIES)
-        yield lambda order: executor.submit(run_order, order), devices
+        yield lambda order: executor.submit(run_order, order), max(1, devices or 1)

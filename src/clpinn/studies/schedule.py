@@ -19,8 +19,9 @@ from clpinn.studies.study import Cell
 from clpinn.studies.work import BUSY, run_order
 from clpinn.training.settings import to_dict
 
-LOOK_SECONDS, BUSY_SECONDS = 1.0, 10.0
-"""Time between two looks at the progress, and before a cell is tried again that another process works in."""
+LOOK_SECONDS, PROGRESS_SECONDS, AGAIN_SECONDS = 1.0, 5.0, 10.0
+"""Time between two looks whether a cell has ended, between two looks how far cells are, and before a cell is tried
+again that another process works in or that somebody stopped."""
 
 Submit = Callable[[dict[str, Any]], "Future[dict[str, Any]]"]
 
@@ -98,21 +99,21 @@ def run_cells(
                 waiting.remove(cell)
         ended, _ = wait(running, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED)
         if not running and (waiting or later):
-            time.sleep(min(LOOK_SECONDS, BUSY_SECONDS))
+            time.sleep(LOOK_SECONDS)
         for future in ended:
             cell = running.pop(future)
             code, message = _result(future)
-            if code == BUSY:
-                later.append((time.monotonic() + BUSY_SECONDS, cell))
-            elif code == Outcome.STOPPED.exit_code:
+            if code == Outcome.STOPPED.exit_code and stop():
                 outcomes.stopped = True
+            elif code in (BUSY, Outcome.STOPPED.exit_code):
+                later.append((time.monotonic() + AGAIN_SECONDS, cell))
             elif code in (0, Outcome.DIVERGED.exit_code):
                 outcomes.done += 1
                 display.message(f"{title_of[cell.name]}: {state_of(cell, folder).text}")
             else:
                 outcomes.failed[title_of[cell.name]] = message or f"its process ended with the exit code {code}"
                 display.message(f"{title_of[cell.name]}: failed, see {_log(cell, folder)}")
-        progress.show()
+        progress.show(list(running.values()))
     return outcomes
 
 
@@ -151,21 +152,27 @@ class _Progress:
     """How far all cells are, weighed by what they cost, with the time left at the speed so far."""
 
     def __init__(self, cells: list[Cell], titles: Mapping[str, str], folder: Path, name: str, display: Display):
-        self._cells, self._titles, self._folder, self._name, self._display = cells, titles, folder, name, display
+        self._titles, self._folder, self._name, self._display = titles, folder, name, display
         self._costs = {cell.name: total_rows(cell) for cell in cells}
-        self._start, self._first = time.monotonic(), self._shares()
+        self._shares = {cell.name: state_of(cell, folder).share for cell in cells}
+        self._watched: dict[str, Cell] = {}
+        self._start, self._looked, self._before = time.monotonic(), -PROGRESS_SECONDS, self._done()
 
-    def _shares(self) -> dict[str, float]:
-        return {cell.name: state_of(cell, self._folder).share for cell in self._cells}
-
-    def _done(self, shares: Mapping[str, float]) -> float:
+    def _done(self) -> float:
         total = sum(self._costs.values())
-        return sum(self._costs[name] * share for name, share in shares.items()) / total if total else 1.0
+        return sum(self._costs[name] * share for name, share in self._shares.items()) / total if total else 1.0
 
-    def show(self) -> None:
-        shares = self._shares()
-        done, before, seconds = self._done(shares), self._done(self._first), time.monotonic() - self._start
-        left = seconds * (1 - done) / (done - before) if done > before else None
+    def show(self, running: list[Cell]) -> None:
+        """Look at the cells that run, and at those that did since the last look."""
+        self._watched.update({cell.name: cell for cell in running})
+        seconds = time.monotonic() - self._start
+        if seconds - self._looked < PROGRESS_SECONDS:
+            return
+        self._looked = seconds
+        self._shares |= {name: state_of(cell, self._folder).share for name, cell in self._watched.items()}
+        self._watched = {}
+        done, shares = self._done(), self._shares
+        left = seconds * (1 - done) / (done - self._before) if done > self._before else None
         complete = sum(share == 1 for share in shares.values())
         at_work = ", ".join(f"{self._titles[name]} ({share:.0%})" for name, share in shares.items() if 0 < share < 1)
         times = duration_text(seconds) + ("" if left is None else f", {duration_text(left)} left")

@@ -66,7 +66,7 @@ class Cell:
             "settings": _differences(to_dict(self.settings), to_dict(Settings())),
         }
         if self.adaptation is not None:
-            content["adaptation"] = asdict(self.adaptation)
+            content["adaptation"] = _differences(asdict(self.adaptation), asdict(Adapting()))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
