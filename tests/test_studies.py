@@ -85,6 +85,8 @@ def test_studies_share_their_runs():
     for study in ("finetune", "finetune-grid", "external"):
         cell = STUDIES[study]().cells()["burgers", "head", 0]
         assert cell.base is not None and cell.base.key == burgers["ACR"] and cell.key != cell.base.key
+    heads = [STUDIES[study]().cells()["burgers", "head", 0].key for study in ("finetune", "external")]
+    assert heads[0] == heads[1]
 
 
 def test_targets_are_held_out_of_every_base():

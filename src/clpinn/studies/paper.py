@@ -290,9 +290,8 @@ def scratch() -> Study:
 
 def _rivals(long: bool) -> list[list[Variant]]:
     problems = ("burgers", PB) if long else PDES
-    steps = 5000 if long else 500
-    options = {"steps": steps if long else None, "problems": problems}
-    checkpoints = (500, 5000) if long else ()
+    steps, checkpoints = (5000, (500, 5000)) if long else (None, ())  # 500 unless said otherwise
+    options = {"steps": steps, "problems": problems}
 
     def by(way: AdaptationName, lbfgs: int = 0) -> Adapting:
         return Adapting(by_adam(way, steps=steps, lbfgs=lbfgs), checkpoints)
