@@ -335,6 +335,21 @@ def external_long() -> Study:
 # Ours --------------------------------------------------------------------------------------------------------
 
 
+def readings() -> Study:
+    """What the paper leaves open, one row for each other reading beside those that we chose."""
+    problems = ("burgers", "kovasznay")
+    return paper_study(
+        "readings",
+        "What do other readings of the paper change?",
+        "not in the paper",
+        row("ACR, as we read it", "acr", problems=problems),
+        row("raw inputs", "acr", "network.inputs=raw", problems=problems),
+        row("length scales at every evaluation", "acr", "tasks.refit=every", problems=problems),
+        row("AC, as we read it", "ac", problems=problems),
+        row("dropped tasks stay out", "ac", "tasks.readmit=false", problems=problems),
+    )
+
+
 def natural() -> Study:
     """Networks alone: a correction at the end would hide what the tasks contribute."""
 
@@ -375,5 +390,6 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "external-long": external_long,
     "atlas": atlas,
     "imbalance": imbalance,
+    "readings": readings,
     "natural": natural,
 }

@@ -23,6 +23,8 @@ LOOK_SECONDS, PROGRESS_SECONDS, AGAIN_SECONDS = 1.0, 5.0, 10.0
 """Time between two looks whether a cell has ended, between two looks how far cells are, and before a cell is tried
 again that another process works in or that somebody stopped."""
 
+MOST_JOBS = 1024
+
 Submit = Callable[[dict[str, Any]], "Future[dict[str, Any]]"]
 
 
@@ -38,13 +40,16 @@ class Outcomes:
 
 @contextmanager
 def on_this_machine(jobs: int, stop: Callable[[], bool]) -> Iterator[tuple[Submit, int]]:
-    """Processes on this machine, each with its own share of the cores: (submit, devices per cell)."""
+    """Processes on this machine, each with its own share of the cores: (submit, devices per cell).
+
+    More jobs than cores share them.
+    """
     cores = available_cores()
-    if not 1 <= jobs <= max(len(cores), 1):
-        raise StudyError(f"--jobs needs a number from 1 to {len(cores)}, the cores of this machine, but got {jobs}.")
+    if not 1 <= jobs <= MOST_JOBS:
+        raise StudyError(f"--jobs needs a number from 1 to {MOST_JOBS}, but got {jobs}.")
     slots: queue.Queue[list[int]] = queue.Queue()
     for i in range(jobs):
-        slots.put(cores[i::jobs])
+        slots.put(cores[i::jobs] or [cores[i % len(cores)]])
 
     def work(order: dict[str, Any]) -> dict[str, Any]:
         slot = slots.get()
@@ -54,7 +59,7 @@ def on_this_machine(jobs: int, stop: Callable[[], bool]) -> Iterator[tuple[Submi
             slots.put(slot)
 
     with ThreadPoolExecutor(jobs) as threads:
-        yield lambda order: threads.submit(work, order), len(cores) // jobs
+        yield lambda order: threads.submit(work, order), max(1, len(cores) // jobs)
 
 
 def run_cells(
