@@ -1,8 +1,10 @@
 """Shared by all tests: many runs compile the same programs, so compiled ones are kept for the session."""
 
+import gc
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,22 @@ os.environ["CLPINN_STATE"] = os.path.join(_folder.name, "state")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # One thread of BLAS a worker: with more, the threads of all workers spin for the same cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+MOST_MAPS = 20_000
+"""Memory maps of a process before its compiled programs are dropped. Linux allows 65530; beyond them XLA crashes."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """Every compiled program holds some memory maps: drop them between two files before there are too many."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > MOST_MAPS:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -191,7 +191,7 @@ COMMANDS = (
     ["export", "run", "out.csv", "a=1.5"],
     ["plot", "run", "errors", "--out", "out.png"],
     ["evaluate", "run"],
-    ["adapt", "run", "a=1.5", "--steps", "1"],
+    ["adapt", "run", "a=1.5", "--way", "head", "--steps", "1"],
 )
 
 

@@ -11,6 +11,7 @@ from clpinn.formulation.problem import task_prior
 from clpinn.formulation.validation import undetermined, validate
 from clpinn.networks.architecture import Architecture
 from clpinn.networks.make import make as make_network
+from clpinn.presets import paper
 from clpinn.problems import BENCHMARKS, load_problem
 from clpinn.problems.loader import paper_form
 
@@ -56,7 +57,9 @@ def test_protocol_counts():
     assert len(drawn) == 5300
     assert np.isclose(task_prior(Schaffer(), np.array([0.1])), np.exp(3))
     assert np.isclose(task_prior(AllenCahn(), np.array([0.01, 4])), 64 * np.exp(4))
-    assert np.isclose(task_prior(Kovasznay(), np.array([100.0])), 2) and task_prior(soft, np.array([0.1])) == 1
+    assert np.isclose(task_prior(Kovasznay(), np.array([100.0])), 2)
+    exponents = paper(soft, "ac").weights.prior, paper(soft, "ac").tasks.search_prior
+    assert task_prior(soft, np.array([0.1])) ** np.array(exponents) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", ["burgers", "allen_cahn", "poisson_boltzmann"])

@@ -291,7 +291,7 @@ def print_study(tables: list[Any]) -> None:
             titles, rows = lines(each, problem)
             table = Table(title=Text(f"{problem}, {special}" if special else problem))
             for title in titles:
-                table.add_column(title)
+                table.add_column(title, overflow="fold")  # a narrow terminal must not cut off digits
             for row in rows:
                 table.add_row(*map(Text, row))
             Console().print(table)
