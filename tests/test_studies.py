@@ -218,6 +218,14 @@ def test_an_error_at_one_theta():
     assert column("rel_l2@1").title == "rel l2 at 1"
 
 
+def test_the_mean_largest_error_is_that_of_the_outputs():
+    outputs = {"u": {"max_abs_mean": 0.25}, "v": {"max_abs_mean": 0.75}}
+    study = pair(columns=("max_abs_mean",))
+    cell = study.cells()[DECAY, "narrow", 0]
+    found = table(study, 1.0, {cell.name: CellResult(metrics(0.1, outputs=outputs), {}, [])})
+    assert found.rows[0].entries["max_abs_mean"].by_seed == {0: 0.5}
+
+
 def test_headings_name_the_settings_that_all_rows_have():
     main = STUDIES["main"]()
     assert notes(main, "poisson_boltzmann") == "batch=0.05" and notes(main, "burgers") == ""

@@ -1,6 +1,5 @@
 """Cells that adapt what another cell trained: at fixed targets, or at all thetas that were not trained."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from clpinn.errors import StudyError
-from clpinn.files import write_text
+from clpinn.files import write_json
 from clpinn.formulation.domain import Points
 from clpinn.problems import BENCHMARKS
 from clpinn.protocol import TARGETS
@@ -57,7 +56,7 @@ def adapt_cell(adapting: Adapting, base: RunDirectory, folder: Path, key: str, s
     found = measured_adaptation(
         surrogate, thetas, adapting.settings, adapting.checkpoints, base.settings.seed, progress
     )
-    write_text(folder / ADAPTED, json.dumps({"key": key, "figures": plain(_figures(found))}, indent=1))
+    write_json(folder / ADAPTED, {"key": key, "figures": plain(_figures(found))})
 
 
 def _targets(adapting: Adapting, surrogate: Surrogate) -> Points:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clpinn.errors import ClpinnError, Outcome, StudyError
+from clpinn.files import write_text
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.records import read_json
 from clpinn.studies.adapting import ADAPTED
@@ -136,13 +137,12 @@ def kept_result(cell: Cell, folder: Path) -> CellResult | None:
     if not file.exists():
         return None
     form = {"metrics": dict, "errors": dict, "history": list, "commit": str}
-    return CellResult(**{name: read_json(file, form)[name] for name in form})
+    content = read_json(file, form)
+    return CellResult(**{name: content[name] for name in form})
 
 
 def keep(cell: Cell, result: CellResult, folder: Path, commit: str) -> Path:
     """Write a result to a folder of kept results."""
-    from clpinn.files import write_text
-
     file = folder / f"{cell.name}.json"
     content = result.to_dict() | {"commit": commit, "settings": to_dict(cell.settings), "problem": cell.problem}
     write_text(file, json.dumps(content))

@@ -13,7 +13,7 @@ from clpinn.errors import Outcome, StudyError
 from clpinn.machine import available_cores
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.display import Display, duration_text
-from clpinn.studies.cells import cell_folder, state_of
+from clpinn.studies.cells import CellState, cell_folder, state_of
 from clpinn.studies.cost import total_rows
 from clpinn.studies.study import Cell
 from clpinn.studies.work import BUSY, run_order
@@ -83,7 +83,7 @@ def run_cells(
     states = {cell.name: state_of(cell, folder) for cell in unique}  # another configuration is an error before all
     outcomes = Outcomes(done=sum(state.done for state in states.values()))
     waiting = [cell for cell in unique if not states[cell.name].done]
-    progress = _Progress(unique, title_of, folder, name, display)
+    progress = _Progress(unique, states, title_of, folder, name, display)
     running: dict[Future[dict[str, Any]], Cell] = {}
     later: list[tuple[float, Cell]] = []
     while waiting or running or later:
@@ -156,10 +156,18 @@ def _order(cell: Cell, folder: Path, common: dict[str, Any]) -> dict[str, Any]:
 class _Progress:
     """How far all cells are, weighed by what they cost, with the time left at the speed so far."""
 
-    def __init__(self, cells: list[Cell], titles: Mapping[str, str], folder: Path, name: str, display: Display):
+    def __init__(
+        self,
+        cells: list[Cell],
+        states: Mapping[str, CellState],
+        titles: Mapping[str, str],
+        folder: Path,
+        name: str,
+        display: Display,
+    ):
         self._titles, self._folder, self._name, self._display = titles, folder, name, display
         self._costs = {cell.name: total_rows(cell) for cell in cells}
-        self._shares = {cell.name: state_of(cell, folder).share for cell in cells}
+        self._shares = {name: state.share for name, state in states.items()}
         self._watched: dict[str, Cell] = {}
         self._start, self._looked, self._before = time.monotonic(), -PROGRESS_SECONDS, self._done()
 

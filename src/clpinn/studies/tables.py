@@ -35,6 +35,15 @@ def _over_outputs(key: str) -> Callable[[dict[str, Any]], float | None]:
     return lambda metrics: _number(metrics.get("macro") or {}, key)
 
 
+def _mean_of_outputs(key: str) -> Callable[[dict[str, Any]], float | None]:
+    def read(metrics: dict[str, Any]) -> float | None:
+        figures = [_number(figures, key) for figures in metrics.get("outputs", {}).values()]
+        known = [value for value in figures if value is not None]
+        return sum(known) / len(known) if known else None
+
+    return read
+
+
 def _of_output(output: str, key: str) -> Callable[[dict[str, Any]], float | None]:
     def read(metrics: dict[str, Any]) -> float | None:
         outputs = metrics.get("outputs", {})
@@ -62,7 +71,7 @@ COLUMNS: dict[str, Column] = {
     **{f"mse_{name}": Column(f"MSE of {name}", "error", _of_output(name, "mse")) for name in "uvp"},
     "worst": Column("worst rel. L2", "error", _over_outputs("rel_l2_worst")),
     "res_pde": Column("Res-PDE", "error", _plain("res_pde_macro")),
-    "max_abs_mean": Column("mean largest error", "error", _over_outputs("max_abs_mean")),
+    "max_abs_mean": Column("mean largest error", "error", _mean_of_outputs("max_abs_mean")),
     "queries": Column("queries", "number", _plain("queries")),
     "hole": Column("coverage hole", "error", _plain("coverage_hole")),
     "adam_minutes": Column("Adam with search, min", "time", _seconds("adam", "selection", "queries", per=60)),
@@ -165,6 +174,7 @@ class Table:
 
     study: Study
     budget: float
+    cells: Mapping[tuple[str, str, int], Cell]
     results: Results
     columns: Mapping[str, tuple[str, ...]]
     """By problem, the columns that have a figure."""
@@ -172,9 +182,8 @@ class Table:
 
     def done(self, problem: str) -> dict[str, dict[int, CellResult]]:
         """What the cells of a problem gave, by row and seed; rows without any are left out."""
-        cells = self.study.cells(self.budget)
         found: dict[str, dict[int, CellResult]] = {}
-        for (name, row, seed), cell in cells.items():
+        for (name, row, seed), cell in self.cells.items():
             result = self.results.get(cell.name)
             if name == problem and result is not None:
                 found.setdefault(row, {})[seed] = result
@@ -195,7 +204,7 @@ def table(study: Study, budget: float, results: Results) -> Table:
         _row(study, cells, results, problem, variant) for problem in study.problems for variant in study.rows(problem)
     ]
     columns = {problem: _shown(study, [row for row in rows if row.problem == problem]) for problem in study.problems}
-    return Table(study, budget, results, columns, tuple(rows))
+    return Table(study, budget, cells, results, columns, tuple(rows))
 
 
 def _shown(study: Study, rows: Sequence[Row]) -> tuple[str, ...]:
