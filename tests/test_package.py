@@ -22,6 +22,7 @@ FLOW: dict[str, list[str]] = {
     "shown": [],
     "protocol": [],
     "calculus": ["jets", "names", "linearity"],
+    "shapes": ["pieces", "shape", "plane", "imported", "solid", "points"],
     "formulation": [
         "domain",
         "regions",
@@ -29,6 +30,7 @@ FLOW: dict[str, list[str]] = {
         "problem",
         "identity",
         "thetas",
+        "shaped",
         "geometry",
         "fingerprint",
         "pointwise",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from clpinn.formulation.domain import Axis, Box, Grid, log, periodic
     from clpinn.formulation.pointwise import condition_residuals, named_derivatives, residuals, values
     from clpinn.formulation.problem import Condition, Data, Problem
-    from clpinn.formulation.regions import Interior, at, boundary
+    from clpinn.formulation.regions import Interior, at, boundary, on
     from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
     from clpinn.presets import natural, paper, scaled
     from clpinn.runs.callbacks import Callbacks, TrainingStep
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from clpinn.runs.evaluate import Metrics, aggregate, evaluate, reference_residual
     from clpinn.runs.run import run, train
     from clpinn.runs.session import Result
+    from clpinn.shapes.imported import polygon
+    from clpinn.shapes.plane import Disk, Ellipse, HalfPlane, Polygon, Rectangle, Sector
+    from clpinn.shapes.solid import Ball, Cuboid, Cylinder, Extrusion, Surface
     from clpinn.studies.adapting import Adapting
     from clpinn.studies.page import report_study
     from clpinn.studies.running import Plan, load_study, run_study
@@ -44,7 +47,7 @@ _HOMES = {
     "formulation.domain": ("Axis", "Box", "Grid", "log", "periodic"),
     "formulation.pointwise": ("condition_residuals", "named_derivatives", "residuals", "values"),
     "formulation.problem": ("Condition", "Data", "Problem"),
-    "formulation.regions": ("Interior", "at", "boundary"),
+    "formulation.regions": ("Interior", "at", "boundary", "on"),
     "networks.fnn": ("FNN", "ParamFNN", "QuadraticFNN"),
     "presets": ("natural", "paper", "scaled"),
     "runs.callbacks": ("Callbacks", "TrainingStep"),
@@ -52,6 +55,9 @@ _HOMES = {
     "runs.evaluate": ("Metrics", "aggregate", "evaluate", "reference_residual"),
     "runs.run": ("run", "train"),
     "runs.session": ("Result",),
+    "shapes.imported": ("polygon",),
+    "shapes.plane": ("Disk", "Ellipse", "HalfPlane", "Polygon", "Rectangle", "Sector"),
+    "shapes.solid": ("Ball", "Cuboid", "Cylinder", "Extrusion", "Surface"),
     "surrogate.adapt_settings": ("AdaptSettings",),
     "studies.adapting": ("Adapting",),
     "studies.page": ("report_study",),
@@ -73,29 +79,40 @@ __all__ = [
     "AdaptSettings",
     "Adapting",
     "Axis",
+    "Ball",
     "Box",
     "Calibration",
     "Callbacks",
     "ClpinnError",
     "Condition",
+    "Cuboid",
+    "Cylinder",
     "Data",
     "Derivatives",
+    "Disk",
     "DomainError",
+    "Ellipse",
     "ErrorEstimate",
     "ErrorMap",
+    "Extrusion",
     "Fit",
     "Grid",
+    "HalfPlane",
     "Interior",
     "Metrics",
     "OutsideBoxWarning",
     "ParamFNN",
     "Plan",
+    "Polygon",
     "Problem",
     "ProblemError",
     "QuadraticFNN",
+    "Rectangle",
     "Result",
+    "Sector",
     "Settings",
     "Study",
+    "Surface",
     "Surrogate",
     "TrainingStep",
     "Trust",
@@ -113,8 +130,10 @@ __all__ = [
     "log",
     "named_derivatives",
     "natural",
+    "on",
     "paper",
     "periodic",
+    "polygon",
     "problems",
     "reference_residual",
     "report_study",

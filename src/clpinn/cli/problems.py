@@ -81,7 +81,8 @@ def description(problem: Any) -> dict[str, Any]:
         if isinstance(condition, Data):
             points[condition.name] = len(data_points(problem, condition)[0])
         else:
-            points[condition.name] = len(condition.sample(problem.coordinates, key))
+            whole = problem.domain is not None
+            points[condition.name] = condition.points if whole else len(condition.sample(problem.coordinates, key))
     return {
         "equation": problem.equation or (type(problem).__doc__ or "").strip().split("\n")[0],
         "coordinates": axes(problem.coordinates),

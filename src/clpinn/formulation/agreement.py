@@ -26,6 +26,8 @@ from clpinn.formulation.pointwise import (
 )
 from clpinn.formulation.problem import Condition, Problem
 from clpinn.formulation.references import reference_at
+from clpinn.formulation.regions import On
+from clpinn.formulation.shaped import boundary_names, term_points
 from clpinn.formulation.thetas import theta_text
 from clpinn.keys import Key, fold_in, make_key
 
@@ -95,7 +97,7 @@ def check_reference(problem: Problem, key: Key) -> list[Agreement]:
     with jax.enable_x64(True):
         by_values = _ByValues(problem, conditions, thetas[:THETAS], fold_in(key, 1))
         for condition in [None, *conditions]:
-            points = by_values.points["inside" if condition is None else condition.name]
+            points = _points(problem, condition, thetas, key)
             try:
                 checks += _traced(problem, condition, points, thetas)
             except ClpinnError:
@@ -119,7 +121,7 @@ def _traced(problem: Problem, condition: Condition | None, points: Points, theta
         return {name: np.nan_to_num(np.sum(list(part.values()), axis=0), posinf=0.0) for name, part in by_name.items()}
 
     by_name = jax.vmap(at)(jnp.asarray(points), jnp.asarray(thetas))
-    here, inside = sizes(points), sizes(problem.coordinates.sample(POINTS, INSIDE))
+    here, inside = sizes(points), sizes(_points(problem, None, thetas, INSIDE))
     return [
         _agreement(
             problem, condition, name, np.asarray(part), here[name] + FLOOR * np.max(inside[name]), points, thetas
@@ -133,33 +135,41 @@ class _ByValues:
 
     def __init__(self, problem: Problem, conditions: Sequence[Condition], thetas: Points, key: Key):
         self.problem, self.thetas = problem, thetas
-        box = problem.coordinates
-        self.points = {"inside": box.sample(POINTS, INSIDE)}
-        """Points of each condition, of the faces of the box ("x = 0") and inside."""
-        for i, condition in enumerate(conditions):
-            drawn = condition.on.sample(box, POINTS, fold_in(key, i))
-            self.points[condition.name] = np.resize(drawn, (POINTS, drawn.shape[1]))  # a region may be a single point
-        self._faces = [(axis, end) for axis in box for end in (box[axis].low, box[axis].high)]
-        for axis, end in self._faces:
-            face = self.points["inside"].copy()
-            face[:, box.names.index(axis)] = end
-            self.points[_face_name(axis, end)] = face
+        several = np.repeat(thetas, POINTS, axis=0)
+        self.points = {"inside": _points(problem, None, several, INSIDE)}
+        """Points of each condition, of the faces of the box ("x = 0") and inside, the same number for each theta."""
+        for condition in conditions:
+            self.points[condition.name] = _points(problem, condition, several, key)
+        self._faces = []
+        """The names of the sets of points at which a hard condition may hold."""
+        for axis in problem.coordinates if problem.domain is None else {"t"} & set(problem.coordinates):
+            for end in (problem.coordinates[axis].low, problem.coordinates[axis].high):
+                face = self.points["inside"].copy()
+                face[:, problem.coordinates.names.index(axis)] = end
+                self._faces.append(f"{axis} = {end:g}")
+                self.points[self._faces[-1]] = face
+        for name in boundary_names(problem):
+            self._faces.append(f"on {name}")
+            drawn = term_points(problem, On((name,)), several, key)
+            self.points[self._faces[-1]] = drawn[:, : len(problem.coordinates)]
 
     @cached_property
     def _reference(self) -> dict[str, dict[str, Float[np.ndarray, " points"]]]:
         """The reference by set of points and output, theta after theta."""
-        all_points = np.concatenate(list(self.points.values()))
-        table = np.stack([reference_at(self.problem, all_points, theta) for theta in self.thetas])
-        parts = np.split(table, len(self.points), axis=2)
+        coordinates = len(self.problem.coordinates)
+        tables = []
+        for i, theta in enumerate(self.thetas):
+            mine = [points.reshape(len(self.thetas), POINTS, -1)[i, :, :coordinates] for points in self.points.values()]
+            tables.append(reference_at(self.problem, np.concatenate(mine), theta))
+        parts = np.split(np.stack(tables), len(self.points), axis=2)
         return {
             name: {output: part[:, i].reshape(-1) for i, output in enumerate(self.problem.outputs)}
             for name, part in zip(self.points, parts, strict=True)
         }
 
     def _rows(self, name: str) -> tuple[Points, Points]:
-        """The points of a set with every theta, in the order of the reference."""
-        points = self.points[name]
-        return np.tile(points, (len(self.thetas), 1)), np.repeat(self.thetas, len(points), axis=0)
+        """The points of a set with their thetas, in the order of the reference."""
+        return self.points[name], np.repeat(self.thetas, POINTS, axis=0)
 
     def _size(self, *outputs: str) -> float:
         return max(_largest(self._reference["inside"][output]) for output in outputs)
@@ -187,8 +197,7 @@ class _ByValues:
         if problem.constrain is None:
             return []
         usual = {output: np.max(change) for output, change in self._answers("inside")[1].items()}
-        for axis, end in self._faces:
-            face = _face_name(axis, end)
+        for face in self._faces:
             outputs, changes = self._answers(face)
             for output in problem.outputs:
                 imposed: Bool[np.ndarray, " points"] = changes[output] <= IMPOSED * usual[output]
@@ -216,8 +225,10 @@ def _largest(sizes: np.ndarray) -> float:
     return float(np.max(np.nan_to_num(np.abs(sizes), posinf=0.0)))
 
 
-def _face_name(axis: str, end: float) -> str:
-    return f"{axis} = {end:g}"
+def _points(problem: Problem, condition: Condition | None, thetas: Points, key: Key) -> Points:
+    """A point for each theta: of a condition, or inside the domain."""
+    number = 0 if condition is None else 1 + problem.conditions.index(condition)
+    return term_points(problem, None if condition is None else condition.on, thetas, fold_in(key, number))
 
 
 def _agreement(
@@ -232,7 +243,7 @@ def _agreement(
     term = condition.name if isinstance(condition, Condition) else condition or "equation"
     undefined = ~np.isfinite(residual)
     worst = int(np.argmax(undefined if undefined.any() else np.abs(residual)))
-    given = dict(zip(problem.axes, (*points[worst], *thetas[worst]), strict=True))
+    given = dict(zip(problem.axes, (*points[worst, : len(problem.coordinates)], *thetas[worst]), strict=True))
     at = {key: float(value) for key, value in (given | placed(problem, given)).items()}
     largest = float("nan") if undefined.any() else float(np.max(np.abs(residual)))
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -23,6 +23,7 @@ from clpinn.formulation.calls import as_scalars, call_by_name
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.shaped import boundary_names, domain_values, normal_names, with_normal
 
 JAX = "jax"
 """The version of JAX. Another version may trace the same function to another program."""
@@ -73,10 +74,10 @@ def _parts(problem: Problem) -> Iterator[tuple[str, Any]]:
         box = getattr(problem, name)
         yield name, [(key, float(axis.low), float(axis.high), axis.scale) for key, axis in zip(box, box.axes)]
     yield "outputs", problem.outputs
-    yield "equation", _traced_residual(problem, problem.residual)
+    yield "equation", _traced_residual(problem, None)
     for condition in problem.conditions:
         if isinstance(condition, Condition):
-            part = condition.on, _traced_residual(problem, condition.residual)
+            part = condition.on, _traced_residual(problem, condition)
         else:
             arrays = {**condition.at, **condition.values}
             part = {name: np.asarray(values, dtype=float) for name, values in arrays.items()}
@@ -90,6 +91,8 @@ def _parts(problem: Problem) -> Iterator[tuple[str, Any]]:
             "constrain",
             _trace(lambda raw, at: as_scalars(call_by_name(constrain, "constrain", at, raw), "", ""), single, point),
         )
+    if problem.domain is not None:
+        yield "domain", (boundary_names(problem), _trace(lambda at: domain_values(problem, at), point))
     if problem.place is not None:
         yield "place", _trace(lambda at: as_scalars(placed(problem, at), "", ""), point)
 
@@ -103,20 +106,26 @@ def _trace(function: Callable[..., dict[str, Any]], *arguments: Any) -> tuple[li
     return sorted(shapes), program
 
 
-def _traced_residual(problem: Problem, residual: Callable[..., Any]) -> tuple[list[Any], Any]:
+def _traced_residual(problem: Problem, condition: Condition | None) -> tuple[list[Any], Any]:
     """The partial derivatives that a residual uses, and its program as a function of them and of the point."""
+    residual = problem.residual if condition is None else condition.residual
+    normals = normal_names(problem, condition)
 
     def parse(text: str) -> Any:
         return parse_name(text, tuple(problem.outputs), problem.axes)
 
-    point = dict.fromkeys(problem.axes, _SCALAR)
-    zeros = dict.fromkeys(problem.axes, np.zeros(()))
-    names = requested(lambda d: call_by_name(residual, "residual", zeros, d), parse)
+    def call(d: Derivatives, at: Mapping[str, Any]) -> Any:
+        d = with_normal(problem, d, {name: at[name] for name in normals})
+        return call_by_name(residual, "residual", at, d)
+
+    point = dict.fromkeys((*problem.axes, *normals), _SCALAR)
+    zeros = dict.fromkeys(point, np.zeros(()))
+    names = requested(lambda d: call(d, zeros), parse)
     partials = sorted({parse(name) for name in names})
 
     def function(values: list[Any], at: Mapping[str, Any]) -> dict[str, Any]:
         d = Derivatives(lambda text: values[partials.index(parse(text))])
-        return as_scalars(call_by_name(residual, "residual", at, d), "", "")
+        return as_scalars(call(d, at), "", "")
 
     return partials, _trace(function, [_SCALAR] * len(partials), point)
 

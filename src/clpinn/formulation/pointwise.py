@@ -27,6 +27,7 @@ from clpinn.formulation.calls import Scalar, as_scalars, call_by_name, with_keys
 from clpinn.formulation.domain import Box
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.shaped import normal_names, with_normal
 
 Network = Callable[[Any, Any], Any] | None
 Partial = tuple[str, Index]
@@ -75,9 +76,14 @@ def residual_sizes(
     The residuals are those of `condition`, or of the equation if it is None. The size for an output is the sum of
     |∂residual/∂derivative · derivative| over the output's derivatives. The key "" holds the absolute value of what is
     left if all derivatives are zero. For u_t + u u_x - f the sizes are u: |u_t| + 2 |u u_x| and "": |f|.
+
+    A condition on a boundary may be measured elsewhere: a point without a normal gets one along the diagonal.
     """
+    normal = normal_names(problem, condition)
+    if len(x) == len(problem.coordinates):
+        x = jnp.concatenate([x, jnp.full(len(normal), len(normal) ** -0.5 if normal else 0.0, x.dtype)])
     partials, equation = equation_at(problem, condition, x, theta)
-    zero = jnp.zeros((), x.dtype)
+    x, zero = x[: len(problem.coordinates)], jnp.zeros((), x.dtype)
     keep = jets.closure([(0,) * len(problem.axes), *(index for _, index in partials)])
     outputs = output_jets(problem, network, x, theta, keep)
     at = {(output, index): outputs[output].streams.get(index, zero) for output, index in partials}
@@ -100,7 +106,7 @@ def used_partials(problem: Problem, condition: Condition | None) -> list[Partial
     def trace(x: Array, theta: Array) -> None:
         used.extend(equation_at(problem, condition, x, theta)[0])
 
-    jax.eval_shape(trace, *_shapes(problem))
+    jax.eval_shape(trace, *_shapes(problem, condition))
     return used
 
 
@@ -112,12 +118,13 @@ def user_primitives(problem: Problem, condition: Condition | None) -> set[str]:
         return equation_at(problem, condition, x, theta)[1](dict(zip(partials, numbers)))
 
     numbers = [jax.ShapeDtypeStruct((), jnp.float32)] * len(partials)
-    return linearity.scalar_primitives(jax.make_jaxpr(equation)(*_shapes(problem), numbers).jaxpr)
+    return linearity.scalar_primitives(jax.make_jaxpr(equation)(*_shapes(problem, condition), numbers).jaxpr)
 
 
-def _shapes(problem: Problem) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    """A point and a theta, as shapes."""
-    coordinates, parameters = len(problem.coordinates), len(problem.parameters)
+def _shapes(problem: Problem, condition: Condition | None) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    """A point of a term and a theta, as shapes."""
+    coordinates = len(problem.coordinates) + len(normal_names(problem, condition))
+    parameters = len(problem.parameters)
     return jax.ShapeDtypeStruct((coordinates,), jnp.float32), jax.ShapeDtypeStruct((parameters,), jnp.float32)
 
 
@@ -186,13 +193,18 @@ def equation_at(
     """The partial derivatives that the equation or a condition uses, and its residuals here as a function of them."""
     term = _term(problem, condition)
     zero = jnp.zeros((), x.dtype)
+    x, normal = (
+        x[: len(problem.coordinates)],
+        dict(zip(normal_names(problem, condition), x[len(problem.coordinates) :])),
+    )
 
     def call(d: Derivatives, point: Mapping[str, Array]) -> Any:
-        return call_by_name(term.residual, term.label, point, d)
+        return call_by_name(term.residual, term.label, point, with_normal(problem, d, normal))
 
-    names = requested(lambda d: call(d, dict.fromkeys(problem.axes, zero)), lambda text: _parse(problem, text))
+    nowhere = dict.fromkeys((*problem.axes, *normal), zero)
+    names = requested(lambda d: call(d, nowhere), lambda text: _parse(problem, text))
     given = dict(zip(problem.axes, (*x, *theta), strict=True))
-    point = given | placed(problem, given)
+    point = normal | given | placed(problem, given)
 
     def equation(partials: Mapping[Partial, Array]) -> dict[str, Scalar]:
         d = Derivatives(lambda text: partials[_parse(problem, text)])
@@ -213,7 +225,7 @@ def _evaluate(
 ) -> dict[str, Scalar]:
     """The residuals of a term. Highest derivatives share a stream where they can."""
     partials, equation = equation_at(problem, condition, x, theta)
-    zero = jnp.zeros((), x.dtype)
+    x, zero = x[: len(problem.coordinates)], jnp.zeros((), x.dtype)
     operators = _collapsed(equation, dict.fromkeys(partials, jnp.ones_like(zero)))
     indices = jets.closure([(0,) * len(problem.axes), *(index for _, index in partials)])
     collapsed = {index for operator in operators.values() for index in operator.coefficients}

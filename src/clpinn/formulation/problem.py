@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from clpinn.formulation.calls import call_by_name
 from clpinn.formulation.domain import Box, Grid, Points, Sampler
-from clpinn.formulation.regions import At, Boundary, Interior
+from clpinn.formulation.regions import At, Boundary, Interior, On
 from clpinn.keys import Key
 from clpinn.shown import html_table
 
@@ -31,7 +31,9 @@ class Condition:
     - `name`: a name of its own, for messages, logs and single residuals.
     - `residual(d, ...)`: written for one point, like `Problem.residual`: derivatives as `d.u_x`, coordinates and
       parameters by name. It returns a scalar, or a dict of scalars for several residuals.
-    - `on`: where it holds: `cl.at(t=0)`, `cl.boundary("x")`, or `cl.at(x=1, y=(0, 0.5))` for a part of a side.
+    - `on`: where it holds: `cl.at(t=0)`, `cl.boundary("x")`, or `cl.at(x=1, y=(0, 0.5))` for a part of a side. If the
+      domain is a shape, `cl.on("hole", "left")` names pieces of its boundary. There `d.u_n` is the derivative along the
+      outward normal, and the residual may take the normal as `nx`, `ny`.
     - `weight`: factor of its mean square in the loss.
     - `points`, `sampler`: number of points and how they are drawn, for training as in the paper (adam-lbfgs). The
       natural gradient draws its own points at every step.
@@ -39,7 +41,7 @@ class Condition:
 
     name: str
     residual: Callable[..., Any]
-    on: At | Boundary
+    on: At | Boundary | On
     points: int = 200
     weight: float = 1.0
     sampler: Sampler = "sobol"
@@ -106,6 +108,9 @@ class Problem:
     - `conditions`: a tuple of soft `Condition` and `Data`.
     - `constrain(self, raw, ...)`: hard conditions. It turns the network's raw output into an output that satisfies
       them exactly. `raw` is a scalar, or a dict by name if there are several outputs; it returns the same.
+    - `domain(self, ...)`: a domain that is no box. It takes parameters and returns a shape inside the box of
+      coordinates, such as `cl.Rectangle(x=(0, 4), y=(0, 1)) - cl.Disk((1, 0.5), r, name="hole")`. It spans all
+      coordinates but t.
     - `place(self, ...)`: a domain that depends on parameters. It maps the box coordinates to physical coordinates,
       returned as a dict with the same names. Points are drawn in the box. Residuals, conditions, references and
       derivatives use physical coordinates. The map must be one to one on the whole box, edges included (a polar map
@@ -144,6 +149,7 @@ class Problem:
 
     residual: Callable[..., Any]
     constrain: Callable[..., Any] | None = None
+    domain: Callable[..., Any] | None = None
     place: Callable[..., Any] | None = None
     prior: Callable[..., Any] | None = None
     reference: Callable[..., Any] | None = None

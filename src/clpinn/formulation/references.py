@@ -24,6 +24,7 @@ from clpinn.formulation.domain import Box, Grid, Points
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.pointwise import reference_values
 from clpinn.formulation.problem import Problem
+from clpinn.formulation.shaped import is_inside
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the work, how many items are done, and how many there are."""
@@ -32,7 +33,16 @@ Progress = Callable[[str, int, int], None]
 def reference_at(
     problem: Problem, points: Points, theta: Float[np.ndarray, " parameters"]
 ) -> Float[np.ndarray, "outputs points"]:
-    """The reference at points of the box for one theta, in double precision, outputs in the problem's order."""
+    """The reference at points of the box for one theta, in double precision, outputs in the problem's order.
+
+    Outside a domain that is a shape it is NaN, and the problem is not asked for it.
+    """
+    inside = is_inside(problem, points, theta)
+    if not inside.all():
+        rows = np.full((len(problem.outputs), len(points)), np.nan)
+        if inside.any():
+            rows[:, inside] = reference_at(problem, np.asarray(points)[inside], theta)
+        return rows
     given = dict(zip(problem.coordinates, np.asarray(points, dtype=float).T))
     given |= dict(zip(problem.parameters, np.asarray(theta, dtype=float)))
     with jax.enable_x64(True):

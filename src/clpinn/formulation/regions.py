@@ -1,7 +1,9 @@
 """Where equations and conditions hold: the interior, parts of the boundary, fixed times."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +63,21 @@ class Boundary:
         )
 
 
+@dataclass(frozen=True)
+class On:
+    """Pieces of the boundary of a shape, by name; all of it without names. Some axes may be fixed or cut to a part."""
+
+    names: tuple[str, ...]
+    fixed: tuple[tuple[str, float], ...] = ()
+    parts: tuple[tuple[str, tuple[float, float]], ...] = ()
+
+    def sample(self, box: Box, count: int, key: Key, sampler: Sampler = "sobol") -> Points:
+        raise DomainError(
+            f"on({', '.join(map(repr, self.names))}) needs a domain that is a shape: give the problem a method "
+            "`domain`. On a box use cl.boundary('x') or cl.at(x=0)."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Interior:
     """The points that carry the equation in training as in the paper (adam-lbfgs).
@@ -114,6 +131,25 @@ def at(**where: float | tuple[float, float]) -> At:
 
     A pair is a part of an axis: `at(x=1, y=(0, 0.5))` is the lower half of a side.
     """
+    return At(*_fixed_and_parts("at", where))
+
+
+def on(*names: str, **where: float | tuple[float, float]) -> On:
+    """Pieces of the boundary of a domain that is a shape: `on("cylinder", "top")`. Without names: all of it.
+
+    Values cut them as in `at`: `on("left", y=(0, 0.5))` is a part of a side, `on("left", t=0)` is at one time.
+    """
+    fixed, parts = _fixed_and_parts("on", where)
+    in_space = [name for name, _ in fixed if name != "t"]
+    if in_space:
+        raise DomainError(
+            f"on(..., {in_space[0]}=...) needs a pair (low, high) for a part of the boundary; only t can be one number."
+        )
+    return On(names, fixed, parts)
+
+
+def _fixed_and_parts(label: str, where: Mapping[str, Any]) -> tuple[tuple, tuple]:
+    """The axes with one value, and those with an interval."""
     fixed, parts = {}, {}
     for name, value in where.items():
         try:
@@ -124,9 +160,9 @@ def at(**where: float | tuple[float, float]) -> At:
                 fixed[name] = float(value)  # pyright: ignore[reportArgumentType]
         except (TypeError, ValueError):
             raise DomainError(
-                f"at({name}=...) needs a number, or a pair (low, high) for a part of the axis, but got {value!r}."
+                f"{label}({name}=...) needs a number, or a pair (low, high) for a part of the axis, but got {value!r}."
             ) from None
-    return At(tuple(fixed.items()), tuple(parts.items()))
+    return tuple(fixed.items()), tuple(parts.items())
 
 
 def boundary(*names: str) -> Boundary:

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from clpinn.formulation.domain import Box, Grid
 from clpinn.formulation.geometry import data_points
 from clpinn.formulation.pointwise import condition_residuals, residuals, used_partials, user_primitives
 from clpinn.formulation.problem import Condition, Data, Problem, task_prior
-from clpinn.formulation.regions import At, Boundary, Interior
+from clpinn.formulation.regions import At, Boundary, Interior, On
+from clpinn.formulation.shaped import check_domain, normal_names
 from clpinn.keys import make_key
 
 LIBRARY = str(Path(__file__).parent.parent)
@@ -40,6 +42,7 @@ def validate(problem: Problem) -> None:
     _check_names(problem)
     _check_grids(problem)
     _check_points(problem)
+    _check_domain(problem)
     _check_residuals(problem)
     _check_prior(problem)
 
@@ -110,6 +113,16 @@ def _check_points(problem: Problem) -> None:
     _require_points(problem, problem.interior)
 
 
+def _check_domain(problem: Problem) -> None:
+    """The shape of the domain can be drawn at every theta."""
+    try:
+        check_domain(problem)
+    except ClpinnError:
+        raise
+    except Exception as error:
+        raise user_error("domain", error, problem.parameters.names) from error
+
+
 def _check_residuals(problem: Problem) -> None:
     """The equation and every condition can be traced with a linear network; data fits the problem."""
     kind = type(problem).__name__
@@ -135,13 +148,14 @@ def _check_residuals(problem: Problem) -> None:
             data_points(problem, condition)
             continue
         label = f"condition {condition.name!r}"
-        if not isinstance(condition.on, At | Boundary):
+        if not isinstance(condition.on, At | Boundary | On):
             raise ProblemError(
-                f"Condition {condition.name!r} holds on clpinn.at(t=0), clpinn.boundary('x') and the like, but got "
-                f"on={condition.on!r}."
+                f"Condition {condition.name!r} holds on clpinn.at(t=0), clpinn.boundary('x'), clpinn.on('hole') and "
+                f"the like, but got on={condition.on!r}."
             )
         _require_whole(f"Condition {condition.name!r}", condition.points)
-        _trace(problem, lambda x, theta, c=condition: condition_residuals(problem, c, network, x, theta), label)
+        at = partial(condition_residuals, problem, condition, network)
+        _trace(problem, at, label, len(normal_names(problem, condition)))
         _check_reductions(problem, condition, label)
         _require_points(problem, condition)
 
@@ -193,7 +207,8 @@ def _check_prior(problem: Problem) -> None:
 def _require_points(problem: Problem, region: Interior | Condition) -> None:
     """Draw the points of a region once, so that what is wrong with it raises. Random ones where SciPy would draw."""
     sampler = "uniform" if region.sampler in ("sobol", "latin") else region.sampler
-    replace(region, sampler=sampler).sample(problem.coordinates, make_key(0))
+    if problem.domain is None:  # points of shapes are drawn by check_domain
+        replace(region, sampler=sampler).sample(problem.coordinates, make_key(0))
 
 
 def _require_whole(label: str, points: Any) -> None:
@@ -212,15 +227,18 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def _trace(problem: Problem, function: Callable[[Array, Array], Any], label: str) -> None:
-    """Trace a function of a point and a theta abstractly. Its exceptions become a ProblemError with the place."""
-    sizes = len(problem.coordinates), len(problem.parameters)
+def _trace(problem: Problem, function: Callable[[Array, Array], Any], label: str, normal: int = 0) -> None:
+    """Trace a function of a point and a theta abstractly. Its exceptions become a ProblemError with the place.
+
+    `normal` is the number of components of the normal behind the point.
+    """
+    sizes = len(problem.coordinates) + normal, len(problem.parameters)
     try:
         jax.eval_shape(function, *(jax.ShapeDtypeStruct((size,), np.float32) for size in sizes))
     except ClpinnError:
         raise
     except Exception as error:
-        raise user_error(f"{label} (or constrain, or place)", error, problem.axes) from error
+        raise user_error(f"{label} (or constrain, or place, or domain)", error, problem.axes) from error
 
 
 def user_error(label: str, error: Exception, axes: tuple[str, ...] = ()) -> ProblemError:

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from clpinn.errors import ClpinnError
 from clpinn.formulation.agreement import check_reference
@@ -20,6 +20,7 @@ from clpinn.formulation.identity import Identity
 from clpinn.formulation.pointwise import Network, residuals, values
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at, reference_table
+from clpinn.formulation.shaped import is_inside
 from clpinn.formulation.thetas import checked_thetas, theta_text
 from clpinn.formulation.validation import validate
 from clpinn.keys import Key
@@ -160,11 +161,12 @@ def evaluate(
             network_at_theta = (
                 network.at(theta) if isinstance(network, Surrogate) else at_theta(problem, network, theta)
             )
-            predicted, residual = _predict(problem, network_at_theta, points, theta)
+            inside = is_inside(problem, points, theta)
+            predicted, residual = _predict(problem, network_at_theta, points, theta, inside)
             res_pde.append(residual)
             if problem.reference is not None:
                 exact = reference_at(problem, points, theta) if table is None else table[i]
-                for name, u, v in zip(problem.outputs, predicted, exact):
+                for name, u, v in zip(problem.outputs, predicted, exact[:, inside]):
                     collected[name].append(_errors(u, v))
             if progress:
                 progress("errors", i + 1, len(thetas))
@@ -181,16 +183,20 @@ def _errors(predicted: np.ndarray, exact: np.ndarray) -> tuple[float, float, flo
 
 
 def _predict(
-    problem: Problem, network: Network, points: Points, theta: np.ndarray
+    problem: Problem, network: Network, points: Points, theta: np.ndarray, inside: Bool[np.ndarray, " points"]
 ) -> tuple[Float[np.ndarray, "outputs points"], float]:
-    """Outputs at the points and the mean absolute residual, chunk by chunk."""
+    """Outputs at the points that are inside, and the mean absolute residual there, chunk by chunk."""
     dtype = precision(network)
     at = jnp.asarray(theta, dtype)
-    outputs, total, rows = [], 0.0, 0
+    # As many points for every theta, so that one program serves all.
+    points = np.where(inside[:, None], points, points[np.argmax(inside)])
+    outputs, total, rows, start = [], 0.0, 0, 0
     for chunk, residual in in_chunks(lambda x: _chunk(Identity(problem), network, x, at), [points], CHUNK, dtype):
-        outputs.append(chunk)
-        total += float(np.sum(np.abs(residual)))
-        rows += residual.size
+        counts = inside[start : start + chunk.shape[1]]
+        start += chunk.shape[1]
+        outputs.append(chunk[:, counts])
+        total += float(np.sum(np.abs(residual[:, counts])))
+        rows += residual[:, counts].size
     return np.concatenate(outputs, axis=1), total / rows
 
 

@@ -22,6 +22,7 @@ from clpinn.formulation.geometry import box_point, box_points, outside_domain
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.pointwise import named_derivatives, values
 from clpinn.formulation.problem import Problem
+from clpinn.formulation.shaped import are_inside
 from clpinn.formulation.thetas import theta_text
 from clpinn.networks.architecture import cast, precision
 from clpinn.networks.standard import StandardPINN
@@ -104,6 +105,8 @@ class Answers:
             if moved:
                 points = box_points(problem, points, thetas)
                 outside.append(rows[~problem.coordinates.inside(points).all(axis=1)])
+            elif problem.domain is not None:
+                outside.append(rows[~are_inside(problem, points, thetas)])
             for network, chosen in self._by_network(thetas):
                 evaluated = _evaluated(problem, network, derivatives, points[chosen], thetas[chosen])
                 for name, column in evaluated.items():

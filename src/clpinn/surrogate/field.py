@@ -12,6 +12,7 @@ from clpinn.errors import DomainError, warn_outside
 from clpinn.formulation.domain import Axis, Grid
 from clpinn.formulation.geometry import box_names, box_points, outside_domain, physical_extent, placed
 from clpinn.formulation.problem import Problem
+from clpinn.formulation.shaped import are_inside
 from clpinn.machine import free_memory
 from clpinn.surrogate.answers import names_error
 
@@ -33,6 +34,7 @@ def field(
     in_box = {box_name: name for name, box_name in box_names(problem).items()}
     named = [name for name in given if name in problem.coordinates.names]
     physical = problem.place is not None and bool(named)
+    masked = physical or problem.domain is not None
     if physical and any(name in in_box for name in given):
         raise DomainError(
             f"A field is a grid of physical coordinates ({', '.join(problem.coordinates)}) or of box coordinates "
@@ -45,7 +47,7 @@ def field(
     grid = {name: rows[name] if name in rows else free[name] for name in (*problem.parameters, *problem.coordinates)}
     varied = [name for name in grid if grid[name].ndim]
     columns = _outer(grid, varied)
-    evaluated = _masked(problem, evaluate, columns) if physical else evaluate([columns[name] for name in problem.axes])
+    evaluated = _masked(problem, evaluate, columns) if masked else evaluate([columns[name] for name in problem.axes])
 
     dims = {name: name for name in grid} | ({} if physical else box_names(problem))
     units = {name: {"units": unit} for name, unit in problem.units.items()}
@@ -123,7 +125,7 @@ def _masked(
     if not np.isfinite(physical).all():
         raise DomainError("The coordinates of a field must be finite, but a value is not.")
     box = box_points(problem, physical, thetas)
-    inside = problem.coordinates.inside(box).all(axis=1)
+    inside = problem.coordinates.inside(box).all(axis=1) & are_inside(problem, box, thetas)
     if not inside.any():
         warn_outside(outside_domain(problem, physical, thetas))
     outputs = {name: np.full(len(points), np.nan) for name in problem.outputs}

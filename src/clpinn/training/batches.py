@@ -77,7 +77,7 @@ class Batches:
         for name, term_key in zip(terms.residuals, split(key, len(terms.residuals)), strict=True):
             theta_key, point_key = split(term_key)
             thetas = self._thetas(theta_key, points[name], tasks)
-            x = terms.sample(name, point_key, points[name], edge_share)
+            x = terms.sample(name, point_key, thetas, edge_share)
             if name in terms.data:
                 thetas = terms.measured_thetas(x)
             root = math.sqrt(terms.weights[name] / points[name])

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from clpinn.formulation.domain import Points
 from clpinn.formulation.pointwise import constant_network, values
 from clpinn.formulation.problem import Condition, Problem
-from clpinn.formulation.regions import At, Boundary
+from clpinn.formulation.regions import At, Boundary, On
 from clpinn.keys import make_key
 
 PointWeights = Callable[[Points], Float[np.ndarray, " points"]]
@@ -65,7 +65,7 @@ def time_direction(problem: Problem) -> TimeDirection | None:
         if isinstance(condition, Condition):
             region = condition.on
             imposed |= {axis.low, axis.high} if isinstance(region, Boundary) and "t" in region.names else set()
-            imposed |= {time for name, time in region.fixed if name == "t"} if isinstance(region, At) else set()
+            imposed |= {time for name, time in region.fixed if name == "t"} if isinstance(region, At | On) else set()
     if not imposed < {axis.low, axis.high}:
         return None
     return problem.coordinates.names.index("t"), -1.0 if axis.high in imposed else 1.0

@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import data_points
 from clpinn.formulation.identity import Identity
-from clpinn.formulation.pointwise import condition_residuals, constant_network, residuals, values
+from clpinn.formulation.pointwise import condition_residuals, constant_network, normal_names, residuals, values
 from clpinn.formulation.problem import Condition, Data, Problem
+from clpinn.formulation.shaped import inside_points, region_points
 from clpinn.keys import Key, fold_in, generator
 
 Residuals = Callable[[Any, Array, Array], dict[str, Array]]
@@ -50,17 +51,30 @@ class Terms:
 
     def _names(self, name: str) -> list[str]:
         """The names of a term's residuals, by an abstract trace."""
-        x, theta = np.zeros(len(self.problem.coordinates)), np.zeros(len(self.problem.parameters))
-        point = self.measured[name][0] if name in self.measured else x
+        point, theta = np.zeros(self.columns(name)), np.zeros(len(self.problem.parameters))
         network = constant_network(self.problem, 0.0)
         return list(jax.eval_shape(lambda x, theta: self.residuals[name](network, x, theta), point, theta))
 
-    def sample(self, name: str, key: Key, count: int, edge_share: float = 0.0) -> Points:
-        """Random points of a term, uniform over its region; of the interior, `edge_share` of them denser at edges."""
+    def columns(self, name: str) -> int:
+        """Numbers of a point of a term: coordinates; with them a normal, or a theta and measured values."""
+        if name in self.measured:
+            return self.measured[name].shape[1]
+        return len(self.problem.coordinates) + len(normal_names(self.problem, self.conditions.get(name)))
+
+    def sample(self, name: str, key: Key, thetas: Points, edge_share: float = 0.0) -> Points:
+        """A random point of a term for each theta, uniform over its region; of the interior some denser at edges.
+
+        In a box the thetas have no part in it. Measured points have thetas of their own.
+        """
+        count = len(thetas)
         if name in self.measured:
             rows = self.measured[name]
             return rows[(generator(key).random(count) * len(rows)).astype(int)]
         box = self.problem.coordinates
+        if self.problem.domain is not None:
+            if name == "interior":
+                return inside_points(self.problem, thetas, key, edge_share)
+            return region_points(self.problem, self.conditions[name].on, thetas, key)
         if name == "interior":
             points = box.sample(count, key, "uniform")
             edges = int(edge_share * count)

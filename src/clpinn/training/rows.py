@@ -92,8 +92,7 @@ class Rows:
 
         batch = {}
         for name, count in points.items():
-            measured = self.terms.measured.get(name)
-            columns = len(problem.coordinates) if measured is None else measured.shape[1]
+            columns = self.terms.columns(name)
             residuals = len(self.terms.residual_names[name])
             batch[name] = Batch(shape(count, columns), shape(count, len(problem.parameters)), shape(count, residuals))
         return batch

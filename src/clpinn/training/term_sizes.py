@@ -112,7 +112,7 @@ class SizeMeter:
         thetas, points = box.sample(count, theta_key, "uniform"), count * POINTS_PER_THETA
         if theta is not None:
             thetas, points = np.asarray(theta, float)[None], POINTS_AT_ONE_THETA
-        inside = self.terms.sample("interior", point_key, points)
+        inside = self.terms.sample("interior", point_key, np.repeat(thetas, points // len(thetas), axis=0))
         by_term = _root_mean_squares(self._begun(network, inside, thetas), inside, thetas, point_weights)
         sizes = {}
         for name, names in self.terms.residual_names.items():
@@ -136,7 +136,7 @@ class SizeMeter:
         for name in [name for name in self.terms.residuals if name not in self.terms.data]:
             theta_key, point_key, key = split(key, 3)
             thetas = self.terms.problem.parameters.sample(THETAS, theta_key, "uniform")
-            points = self.terms.sample(name, point_key, THETAS * POINTS_PER_THETA)
+            points = self.terms.sample(name, point_key, np.repeat(thetas, POINTS_PER_THETA, axis=0))
             begun.append((name, points, thetas, self._begun(network, points, thetas)[name]))  # JAX works side by side
         for name, points, thetas, sizes in begun:
             for by_output in _root_mean_squares(sizes, points, thetas).values():

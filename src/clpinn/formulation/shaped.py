@@ -1,0 +1,325 @@
+"""Points of a problem whose domain is a shape: inside, on pieces of the boundary, at sections.
+
+A theta comes first, and then a point in the shape of that theta. So the density of thetas does not depend on the size
+of the shape. Candidates are computed in JAX in double precision. Those that do not count are drawn again, so points are
+exactly uniform.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from clpinn.calculus.names import Derivatives
+from clpinn.errors import DomainError, ProblemError
+from clpinn.formulation.calls import call_by_name
+from clpinn.formulation.domain import Points
+from clpinn.formulation.identity import Identity
+from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.regions import At, Boundary, On
+from clpinn.formulation.thetas import theta_text
+from clpinn.keys import Key, fold_in, generator, make_key, split
+from clpinn.shapes import points
+from clpinn.shapes.pieces import Piece
+from clpinn.shapes.points import Candidate
+from clpinn.shapes.shape import Shape, unknown_names
+
+TRIES = 2000
+"""Candidates per point at most: where fewer than about one in 200 counts, a domain or piece counts as empty."""
+LARGEST = 8192
+"""Candidates of one compiled call at most."""
+CHECKED_THETAS = 64
+"""Thetas whose shape is checked before training, besides the corners of the box and its centre."""
+OVERHANG = 1e-6
+"""A shape may reach beyond the box of the coordinates by this fraction of it."""
+
+Region = str | At | On
+"""Where points are drawn: "inside", "near" the boundary, at a section, or on pieces of the boundary."""
+
+
+def spanned(problem: Problem) -> tuple[str, ...]:
+    """The coordinates that the shape of a problem spans: all but time, which is called t."""
+    return tuple(name for name in problem.coordinates if name != "t")
+
+
+def shape_at(problem: Problem, parameters: Mapping[str, Any]) -> Shape:
+    """The shape of the domain for parameters by name."""
+    assert problem.domain is not None
+    shape = call_by_name(problem.domain, "domain", {name: parameters[name] for name in problem.parameters})
+    if not isinstance(shape, Shape):
+        raise ProblemError(f"domain must return a shape such as cl.Disk((0, 0), 1), but returned {shape!r}.")
+    names = spanned(problem)
+    if shape.space != len(names):
+        raise ProblemError(
+            f"domain returned a shape in {shape.space} coordinates, but {type(problem).__name__} has {len(names)} "
+            f"besides t: {', '.join(names)}."
+        )
+    return shape
+
+
+def _shape(problem: Problem, theta: Float[Array, " parameters"]) -> Shape:
+    return shape_at(problem, dict(zip(problem.parameters, theta, strict=True)))
+
+
+def boundary_names(problem: Problem) -> list[str]:
+    """The names of all pieces of the boundary; none if the domain is a box."""
+    if problem.domain is None:
+        return []
+    with jax.enable_x64(True):
+        return _shape(problem, jnp.asarray(problem.parameters.centre)).names
+
+
+def chosen_pieces(shape: Shape, names: tuple[str, ...]) -> tuple[Piece, ...]:
+    """The pieces of a boundary with one of these names; all of them without names."""
+    unknown = [name for name in names if name not in shape.names]
+    if unknown:
+        raise DomainError(unknown_names(unknown, shape.names))
+    return tuple(piece for piece in shape.pieces() if not names or set(names) & set(piece.names))
+
+
+# Points ------------------------------------------------------------------------------------------------------------
+
+
+def inside_points(problem: Problem, thetas: Points, key: Key, edge_share: float = 0.0) -> Points:
+    """A point inside the domain of each theta (rows, parameters): (rows, coordinates).
+
+    The first `edge_share` of them are denser towards the boundary, and towards both ends of time.
+    """
+    edges = int(edge_share * len(thetas))
+    space = [_drawn(problem, "near", thetas[:edges], key)[0]] if edges else []
+    space.append(_drawn(problem, "inside", thetas[edges:], fold_in(key, 1))[0])
+    samplers = np.arange(len(thetas)) < edges
+    return _with_time(problem, np.concatenate(space), None, fold_in(key, 2), samplers)
+
+
+def region_points(problem: Problem, region: At | Boundary | On, thetas: Points, key: Key) -> Points:
+    """A point of the region at each theta, (rows, coordinates); on pieces of the boundary with the normal behind it."""
+    if isinstance(region, Boundary):
+        if region.names != ("t",):
+            raise DomainError(
+                f"boundary({', '.join(map(repr, region.names))}) is for domains that are boxes. Name pieces of the "
+                'boundary instead, as in cl.on("left", "right"), or give none for all of it: cl.on().'
+            )
+        axis = problem.coordinates["t"]
+        ends = np.where(np.arange(len(thetas)) % 2 == 0, axis.low, axis.high)
+        return _with_time(problem, _drawn(problem, "inside", thetas, key)[0], ends, key)
+    problem.coordinates.require([name for name, _ in (*region.fixed, *region.parts)])
+    fixed_time = dict(region.fixed).get("t")
+    in_space = [name for name, _ in (*region.fixed, *region.parts) if name != "t"]
+    kind: Region = region if isinstance(region, On) or in_space else "inside"
+    x, normals = _drawn(problem, kind, thetas, key)
+    time = None if fixed_time is None else np.full(len(x), fixed_time)
+    drawn = _with_time(problem, x, time, fold_in(key, 2), part=dict(region.parts).get("t"))
+    return np.concatenate([drawn, normals], axis=1) if isinstance(region, On) else drawn
+
+
+def term_points(problem: Problem, region: At | Boundary | On | None, thetas: Points, key: Key) -> Points:
+    """A point of a region for each theta, without a region of the domain's inside. For boxes and for shapes."""
+    if problem.domain is not None:
+        if region is None:
+            return inside_points(problem, thetas, key)
+        return region_points(problem, region, thetas, key)
+    box = problem.coordinates
+    drawn = box.sample(len(thetas), key) if region is None else region.sample(box, len(thetas), key)
+    return np.resize(drawn, (len(thetas), drawn.shape[1]))  # a region may be a single point
+
+
+def _with_time(
+    problem: Problem,
+    space: Points,
+    time: np.ndarray | None,
+    key: Key,
+    at_ends: np.ndarray | None = None,
+    part: tuple[float, float] | None = None,
+) -> Points:
+    """Points in space as points of all coordinates. A time that is not given is drawn, of some rows near its ends."""
+    if "t" not in problem.coordinates.names:
+        return space
+    if time is None:
+        unit = generator(key).random(len(space))
+        if at_ends is not None:
+            unit = np.where(at_ends, 0.5 - 0.5 * np.cos(np.pi * unit), unit)
+        axis = problem.coordinates["t"]
+        time = axis.from_unit(unit) if part is None else part[0] + unit * (part[1] - part[0])
+    columns = dict(zip(spanned(problem), space.T, strict=True)) | {"t": time}
+    return np.stack([columns[name] for name in problem.coordinates], axis=1)
+
+
+def _drawn(problem: Problem, region: Region, thetas: Points, key: Key) -> tuple[Points, Points]:
+    """A point in space and its normal for each theta, both (rows, space)."""
+    identity, space, random = Identity(problem), len(spanned(problem)), generator(key)
+    x, normal = np.empty((len(thetas), space)), np.empty((len(thetas), space))
+    missing, tries = np.arange(len(thetas)), 0
+    while len(missing) and tries < TRIES:
+        for rows in np.array_split(missing, -(-len(missing) // LARGEST)):
+            # Few rows get several candidates each.
+            size = min(LARGEST, max(256, 1 << (len(rows) - 1).bit_length()))
+            repeats = size // len(rows)
+            units, at = random.random((size, space + 2)), np.resize(np.arange(len(rows)), size)
+            with jax.enable_x64(True):
+                found = jax.tree.map(np.asarray, _candidates(identity, region, units, thetas[rows][at]))
+            accepted = np.flatnonzero(found.counts)[::-1]  # of several candidates the first one is kept
+            x[rows[at[accepted]]], normal[rows[at[accepted]]] = found.x[accepted], found.normal[accepted]
+            done = np.zeros(len(thetas), bool)
+            done[rows[at[accepted]]] = True
+            missing = missing[~done[missing]]
+        tries += repeats
+    if len(missing):
+        raise DomainError(_empty(problem, region, thetas[missing[0]]))
+    return x, normal
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _candidates(identity: Identity, region: Region, units: Array, thetas: Array) -> Candidate:
+    return jax.vmap(partial(_candidate, identity.problem, region))(units, thetas)
+
+
+def _candidate(problem: Problem, region: Region, unit: Array, theta: Array) -> Candidate:
+    shape, names = _shape(problem, theta), spanned(problem)
+    if region == "inside":
+        return points.inside(shape, unit[: shape.space])
+    if region == "near":
+        return points.near_boundary(shape, unit)
+    assert isinstance(region, At | On)
+    parts = {names.index(name): ends for name, ends in region.parts if name != "t"}
+    fixed = {names.index(name): value for name, value in region.fixed if name != "t"}
+    if isinstance(region, At):
+        return points.section(shape, fixed, parts, unit[: shape.space])
+    found = points.on_boundary(shape, chosen_pieces(shape, region.names), unit[:-1])
+    within = [(ends[0] <= found.x[axis]) & (found.x[axis] <= ends[1]) for axis, ends in parts.items()]
+    return found._replace(counts=jnp.all(jnp.stack([found.counts, *within])))
+
+
+def _empty(problem: Problem, region: Region, theta: Float[np.ndarray, " parameters"]) -> str:
+    at = f" at {theta_text(problem.parameters, theta)}" if len(problem.parameters) else ""
+    if isinstance(region, str):
+        return (
+            f"The domain of {type(problem).__name__} is empty{at}, or far smaller than the box around it. Change the "
+            "shape, or narrow the box of parameters."
+        )
+    label = f"on({', '.join(map(repr, region.names))})" if isinstance(region, On) else "at(...)"
+    return (
+        f"{label} has no points{at}: no such piece is left on the boundary of the domain, or it is outside. Change the "
+        "shape or the condition, or narrow the box of parameters."
+    )
+
+
+# Normals ----------------------------------------------------------------------------------------------------------
+
+
+def normal_names(problem: Problem, condition: Condition | None) -> tuple[str, ...]:
+    """Names of the components of the normal, such as nx and ny; none unless a condition is on a boundary of a shape.
+
+    The point of such a condition has these components behind its coordinates.
+    """
+    if condition is None or not isinstance(condition.on, On):
+        return ()
+    return tuple(f"n{name}" for name in spanned(problem))
+
+
+def with_normal(problem: Problem, d: Derivatives, normal: Mapping[str, Array]) -> Derivatives:
+    """Derivatives, also along the outward normal: `d.u_n`."""
+    if "n" in problem.axes:  # then u_n is the derivative along that axis
+        return d
+    along_normal = {f"{output}_n": output for output in problem.outputs}
+
+    def lookup(text: str) -> Array:
+        if text not in along_normal:
+            return d[text]
+        if not normal:
+            raise ProblemError(
+                f"d.{text} is the derivative along the outward normal of a shape. Only conditions on its boundary have "
+                f"one, such as cl.Condition(..., on=cl.on('hole')). Elsewhere write d.{along_normal[text]}_"
+                f"{problem.axes[0]}."
+            )
+        slopes = [d[f"{along_normal[text]}_{name}"] for name in spanned(problem)]
+        return sum((n * slope for n, slope in zip(normal.values(), slopes, strict=True)), jnp.zeros(()))
+
+    return Derivatives(lookup)
+
+
+def domain_values(problem: Problem, given: Mapping[str, Any]) -> dict[str, Array]:
+    """The signed distance of a point to the boundary, in a dict: what the domain of a problem computes."""
+    shape = shape_at(problem, given)
+    return {"distance": shape.distance(jnp.stack([jnp.asarray(given[name]) for name in spanned(problem)]))}
+
+
+# Membership --------------------------------------------------------------------------------------------------------
+
+
+def is_inside(problem: Problem, x: Points, theta: Float[np.ndarray, " parameters"]) -> Bool[np.ndarray, " points"]:
+    """Whether points (points, coordinates) are in the domain of one theta, boundary included. True without a shape."""
+    if problem.domain is None:
+        return np.ones(len(x), bool)
+    names = problem.coordinates.names
+    space = np.asarray(x, float)[:, [names.index(name) for name in spanned(problem)]]
+    size = max(256, 1 << max(len(space) - 1, 0).bit_length())  # a power of two, so that few sizes are compiled
+    with jax.enable_x64(True):
+        padded = np.resize(space, (size, space.shape[1])) if len(space) else np.zeros((size, space.shape[1]))
+        distance, extent = map(np.asarray, _distances(Identity(problem), padded, np.asarray(theta, float)))
+    return distance[: len(x)] <= points.CLOSED * extent
+
+
+def are_inside(problem: Problem, x: Points, thetas: Points) -> Bool[np.ndarray, " points"]:
+    """The same for points that have a theta each (points, parameters)."""
+    inside = np.ones(len(x), bool)
+    if problem.domain is not None and len(x):
+        distinct, numbers = np.unique(thetas, axis=0, return_inverse=True)
+        for i, theta in enumerate(distinct):
+            rows = numbers.reshape(-1) == i
+            inside[rows] = is_inside(problem, x[rows], theta)
+    return inside
+
+
+@partial(jax.jit, static_argnums=0)
+def _distances(identity: Identity, space: Array, theta: Array) -> tuple[Array, Array]:
+    shape = _shape(identity.problem, theta)
+    return jax.lax.map(shape.distance, space, batch_size=1024), points.extent(shape.bounds)
+
+
+# Checks before training --------------------------------------------------------------------------------------------
+
+
+def check_domain(problem: Problem) -> None:
+    """Raise an error if the shape is wrong at some theta: its numbers, its place, an empty domain, a vanished piece."""
+    if problem.domain is None:
+        return
+    if problem.place is not None:
+        raise ProblemError(
+            f"{type(problem).__name__} has both a domain and place. Draw the domain as a shape, or map a box by place."
+        )
+    box = problem.parameters
+    some = [box.corners(), box.centre[None], box.sample(CHECKED_THETAS, make_key(0), "uniform")]
+    thetas = np.concatenate(some) if len(box) else np.zeros((1, 0))
+    axes = [problem.coordinates[name] for name in spanned(problem)]
+    if any(axis.scale == "periodic" for axis in axes):
+        raise ProblemError("A shape cannot lie in a periodic coordinate. Use a linear one.")
+    for theta in thetas:
+        with jax.enable_x64(True):
+            shape = _shape(problem, jnp.asarray(theta))
+            at = f" at {theta_text(box, theta)}" if len(box) else ""
+            mistake = shape.mistake()
+            if mistake is not None:
+                raise DomainError(f"The domain of {type(problem).__name__} is wrong{at}: {mistake}.")
+            low, high = map(np.asarray, shape.bounds)
+        for name, axis, a, b in zip(spanned(problem), axes, low, high, strict=True):
+            slack = OVERHANG * (axis.high - axis.low)
+            if not (axis.low - slack <= a and b <= axis.high + slack):
+                raise DomainError(
+                    f"The domain of {type(problem).__name__} reaches from {a:g} to {b:g} along {name}{at}, outside the "
+                    f"box of coordinates [{axis.low:g}, {axis.high:g}]. Widen that box, or change the shape."
+                )
+    first, second = split(make_key(1))
+    _drawn(problem, "inside", thetas, first)
+    for condition in problem.conditions:
+        region = getattr(condition, "on", None)
+        if isinstance(region, On):
+            for name in region.names or (None,):
+                part = On((name,) if name else (), region.fixed, region.parts)
+                _drawn(problem, part, thetas, second)
+        elif region is not None:
+            region_points(problem, region, thetas, second)

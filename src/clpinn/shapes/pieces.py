@@ -1,0 +1,361 @@
+"""Pieces of a boundary: curves in the plane and surfaces in space, each with its exact normals and measure.
+
+A piece is a map from the unit interval or square. `stretch` is what the map multiplies lengths or areas by. It is at
+most `bound`, so a point that is kept with the probability stretch / bound is uniform on the piece.
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+TIE = 1e-9
+"""A point counts as on the inner side of a straight side up to this fraction of the side's length."""
+
+TINY = 1e-30
+"""Keeps the derivatives of a root finite at a corner."""
+
+Bounds = tuple[Float[Array, " space"], Float[Array, " space"]]
+"""The lowest and the highest value of each coordinate."""
+
+
+class OnPiece(NamedTuple):
+    """A point of a piece."""
+
+    x: Float[Array, " space"]
+    normal: Float[Array, " space"]
+    """Unit normal, out of the shape."""
+    stretch: Float[Array, ""]
+
+
+class Piece(eqx.Module):
+    """A part of a boundary with one or more names."""
+
+    names: eqx.AbstractVar[tuple[str, ...]]
+
+    @property
+    @abstractmethod
+    def bound(self) -> Float[Array, ""]:
+        """The measure of the piece, or more: the largest stretch."""
+
+    @abstractmethod
+    def at(self, unit: Float[Array, " unit"]) -> OnPiece:
+        """The point that belongs to a point of the unit interval (1 number) or square (2 numbers)."""
+
+    @abstractmethod
+    def factor(self, x: Float[Array, " space"]) -> Float[Array, ""]:
+        """A smooth function of a point: zero on the piece, positive elsewhere, about the distance near the piece."""
+
+    def within(self, bounds: Bounds) -> "Piece":
+        """The piece, cut to a box if it is infinite."""
+        return self
+
+
+class Sides(Piece):
+    """Straight sides from starts to ends (sides, 2). The shape is to their left."""
+
+    starts: Float[Array, "sides 2"]
+    ends: Float[Array, "sides 2"]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def _lengths(self) -> Float[Array, " sides"]:
+        return _norm(self.ends - self.starts)
+
+    @property
+    def bound(self) -> Array:
+        return jnp.sum(self._lengths)
+
+    def at(self, unit: Array) -> OnPiece:
+        lengths = self._lengths
+        until = jnp.cumsum(lengths)
+        along = unit[0] * until[-1]
+        side = jnp.clip(jnp.searchsorted(until, along, side="right"), 0, len(lengths) - 1)
+        share = jnp.clip((along - until[side] + lengths[side]) / lengths[side], 0, 1)
+        start, way = (jnp.asarray(rows)[side] for rows in (self.starts, self.ends - self.starts))
+        normal = jnp.stack([way[1], -way[0]]) / lengths[side]
+        return OnPiece(start + share * way, normal, until[-1])
+
+    def factor(self, x: Array) -> Array:
+        """A product of normalised, trimmed distances (Sukumar and Srivastava 2022, arXiv:2104.08426, section 3)."""
+        lengths = self._lengths
+        way = (self.ends - self.starts) / lengths[:, None]
+        offset = x - self.starts
+        f = offset[:, 1] * way[:, 0] - offset[:, 0] * way[:, 1]  # distance to the line, positive on the shape's side
+        f = jnp.where(f > -TIE * lengths, f, -f)
+        middle = x - (self.starts + self.ends) / 2
+        t = lengths / 4 - jnp.sum(middle**2, axis=1) / lengths  # positive in the circle around the side
+        # sqrt(f² + ((sqrt(t² + f⁴) - t) / 2)²), written without a root at the side itself.
+        beside = t > 0
+        safe = jnp.where(beside, t, 1.0)
+        near = f**3 / (jnp.sqrt(safe**2 + f**4) + safe) / 2
+        far_t = jnp.where(beside, -1.0, t)
+        far = (jnp.sqrt(far_t**2 + f**4 + TINY) - far_t) / 2
+        distances = jnp.where(beside, f * jnp.sqrt(1 + near**2), jnp.sqrt(f**2 + far**2 + TINY))
+        # Each factor tends to one away from its side, so that many of them do not vanish together.
+        reach = jnp.sum(lengths) / (2 * len(lengths))
+        return reach * jnp.prod(distances / jnp.sqrt(distances**2 + reach**2))
+
+
+class Line(Piece):
+    """The edge of a half-plane: through `point`, at right angles to its `normal`, from `middle` so far both ways."""
+
+    point: Float[Array, " 2"]
+    normal: Float[Array, " 2"]
+    middle: Float[Array, ""]
+    half: Float[Array, ""]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def _way(self) -> Float[Array, " 2"]:
+        return jnp.stack([-self.normal[1], self.normal[0]])
+
+    @property
+    def bound(self) -> Array:
+        return 2 * self.half
+
+    def within(self, bounds: Bounds) -> "Line":
+        low, high = bounds
+        finite = jnp.all(jnp.isfinite(low) & jnp.isfinite(high))
+        centre = jnp.where(finite, (low + high) / 2, 0.0)
+        middle = jnp.where(finite, (centre - self.point) @ self._way, self.middle)
+        half = jnp.where(finite, _norm(jnp.where(finite, high - low, 0.0)) / 2, self.half)
+        return Line(self.point, self.normal, middle, half, names=self.names)
+
+    def at(self, unit: Array) -> OnPiece:
+        along = self.middle + (2 * unit[0] - 1) * self.half
+        return OnPiece(self.point + along * self._way, self.normal, self.bound)
+
+    def factor(self, x: Array) -> Array:
+        """The distance to the line."""
+        return _positive((self.point - x) @ self.normal, TIE)
+
+
+class Arc(Piece):
+    """A part of an ellipse around `centre` with half axes `radii`, anticlockwise from angle `start` over `span`."""
+
+    centre: Float[Array, " 2"]
+    radii: Float[Array, " 2"]
+    start: Float[Array, ""]
+    span: Float[Array, ""]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def bound(self) -> Array:
+        return self.span * jnp.max(self.radii)
+
+    def at(self, unit: Array) -> OnPiece:
+        angle = self.start + unit[0] * self.span
+        cosine, sine = jnp.cos(angle), jnp.sin(angle)
+        a, b = self.radii
+        speed = jnp.sqrt((a * sine) ** 2 + (b * cosine) ** 2)
+        normal = jnp.stack([b * cosine, a * sine]) / speed
+        return OnPiece(self.centre + self.radii * jnp.stack([cosine, sine]), normal, self.span * speed)
+
+    def factor(self, x: Array) -> Array:
+        """Zero on the whole ellipse, positive outside and inside."""
+        level = jnp.sum(((x - self.centre) / self.radii) ** 2) - 1
+        return _positive(level, TIE) * jnp.min(self.radii) / 2
+
+
+class Sphere(Piece):
+    """The surface of a ball."""
+
+    centre: Float[Array, " 3"]
+    radius: Float[Array, ""]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def bound(self) -> Array:
+        return 4 * jnp.pi * self.radius**2
+
+    def at(self, unit: Array) -> OnPiece:
+        height, angle = 2 * unit[0] - 1, 2 * jnp.pi * unit[1]
+        around = jnp.sqrt(jnp.maximum(1 - height**2, 0))
+        normal = jnp.stack([around * jnp.cos(angle), around * jnp.sin(angle), height])
+        return OnPiece(self.centre + self.radius * normal, normal, self.bound)
+
+    def factor(self, x: Array) -> Array:
+        level = jnp.sum(((x - self.centre) / self.radius) ** 2) - 1
+        return _positive(level, TIE) * self.radius / 2
+
+
+class Facets(Piece):
+    """Triangles with corners (triangles, 3, 3), anticlockwise as seen from outside."""
+
+    corners: Float[Array, "triangles 3 3"]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def _areas(self) -> Float[Array, " triangles"]:
+        return _norm(self._crosses) / 2
+
+    @property
+    def _crosses(self) -> Float[Array, "triangles 3"]:
+        a, b, c = (self.corners[:, i] for i in range(3))
+        return jnp.cross(b - a, c - a)
+
+    @property
+    def bound(self) -> Array:
+        return jnp.sum(self._areas)
+
+    def at(self, unit: Array) -> OnPiece:
+        until = jnp.cumsum(self._areas)
+        along = unit[0] * until[-1]
+        facet = jnp.clip(jnp.searchsorted(until, along, side="right"), 0, len(until) - 1)
+        rest = jnp.clip((until[facet] - along) / self._areas[facet], 0, 1)  # what is left of this number is uniform
+        a, b, c = jnp.asarray(self.corners)[facet]
+        root = jnp.sqrt(rest)
+        normal = jnp.asarray(self._crosses)[facet] / (2 * self._areas[facet])
+        return OnPiece((1 - root) * a + root * (1 - unit[1]) * b + root * unit[1] * c, normal, until[-1])
+
+    def factor(self, x: Array) -> Array:
+        """A smooth mean of the distances to the planes near x; exact on the surface of a convex body only."""
+        normals = self._crosses / (2 * self._areas)[:, None]
+        f = jnp.abs(jnp.sum((x - self.corners[:, 0]) * normals, axis=1))
+        reach = jnp.sqrt(self.bound) / 4
+        return reach * jnp.prod(f / jnp.sqrt(f**2 + reach**2))
+
+
+class Cap(Piece):
+    """A plane shape at a height: an end of an extruded shape."""
+
+    shape: eqx.Module
+    height: Float[Array, ""]
+    upwards: bool = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def bound(self) -> Array:
+        low, high = self.shape.bounds  # pyright: ignore[reportAttributeAccessIssue]
+        return jnp.prod(high - low)
+
+    def at(self, unit: Array) -> OnPiece:
+        low, high = self.shape.bounds  # pyright: ignore[reportAttributeAccessIssue]
+        flat = low + unit * (high - low)
+        normal = jnp.array([0.0, 0.0, 1.0 if self.upwards else -1.0])
+        inside = self.shape.distance(flat) <= 0  # pyright: ignore[reportAttributeAccessIssue]
+        return OnPiece(jnp.append(flat, self.height), normal, jnp.where(inside, self.bound, 0.0))
+
+    def factor(self, x: Array) -> Array:
+        """The distance to the plane of the cap."""
+        return _positive(self.height - x[2] if self.upwards else x[2] - self.height, TIE)
+
+
+class Wall(Piece):
+    """A piece of a plane boundary, drawn up from `low` to `high`."""
+
+    piece: Piece
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+
+    @property
+    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.piece.names
+
+    @property
+    def bound(self) -> Array:
+        return self.piece.bound * (self.high - self.low)
+
+    def at(self, unit: Array) -> OnPiece:
+        x, normal, stretch = self.piece.at(unit[:1])
+        height = self.high - self.low
+        return OnPiece(jnp.append(x, self.low + unit[1] * height), jnp.append(normal, 0.0), stretch * height)
+
+    def factor(self, x: Array) -> Array:
+        return self.piece.factor(x[:2])
+
+
+class Flipped(Piece):
+    """A piece of a shape that is cut out: its normal points into that shape."""
+
+    piece: Piece
+
+    @property
+    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.piece.names
+
+    @property
+    def bound(self) -> Array:
+        return self.piece.bound
+
+    def within(self, bounds: Bounds) -> Piece:
+        return Flipped(self.piece.within(bounds))
+
+    def at(self, unit: Array) -> OnPiece:
+        x, normal, stretch = self.piece.at(unit)
+        return OnPiece(x, -normal, stretch)
+
+    def factor(self, x: Array) -> Array:
+        return self.piece.factor(x)
+
+
+class Motion(eqx.Module):
+    """x -> offset + scale × rotation @ x."""
+
+    offset: Float[Array, " space"]
+    rotation: Float[Array, "space space"]
+    scale: Float[Array, ""]
+
+    def __call__(self, x: Array) -> Array:
+        return self.offset + self.scale * (self.rotation @ x)
+
+    def back(self, x: Array) -> Array:
+        return self.rotation.T @ (x - self.offset) / self.scale
+
+
+class MovedPiece(Piece):
+    """A piece after a motion."""
+
+    piece: Piece
+    motion: Motion
+
+    @property
+    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.piece.names
+
+    @property
+    def _stretch(self) -> Array:
+        return self.motion.scale ** (len(self.motion.offset) - 1)
+
+    @property
+    def bound(self) -> Array:
+        return self.piece.bound * self._stretch
+
+    def at(self, unit: Array) -> OnPiece:
+        x, normal, stretch = self.piece.at(unit)
+        return OnPiece(self.motion(x), self.motion.rotation @ normal, stretch * self._stretch)
+
+    def factor(self, x: Array) -> Array:
+        return self.motion.scale * self.piece.factor(self.motion.back(x))
+
+
+class Renamed(Piece):
+    """A piece with further names."""
+
+    piece: Piece
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def bound(self) -> Array:
+        return self.piece.bound
+
+    def within(self, bounds: Bounds) -> Piece:
+        return Renamed(self.piece.within(bounds), self.names)
+
+    def at(self, unit: Array) -> OnPiece:
+        return self.piece.at(unit)
+
+    def factor(self, x: Array) -> Array:
+        return self.piece.factor(x)
+
+
+def _positive(level: Array, tie: float) -> Array:
+    """The absolute value, whose slope at zero is that of the positive side: points of a boundary are inexact."""
+    return jnp.where(level > -tie, level, -level)
+
+
+def _norm(vectors: Float[Array, "count space"]) -> Float[Array, " count"]:
+    return jnp.sqrt(jnp.sum(vectors**2, axis=-1))

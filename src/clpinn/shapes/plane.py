@@ -1,0 +1,311 @@
+"""Shapes in the plane."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from clpinn.errors import DomainError
+from clpinn.shapes.pieces import Arc, Bounds, Line, Motion, Piece, Sides
+from clpinn.shapes.shape import Shape, number, numbers
+
+SIDES = ("bottom", "right", "top", "left")
+"""The sides of a rectangle, anticlockwise."""
+
+
+class Rectangle(Shape):
+    """`cl.Rectangle(x=(0, 4), y=(-1, 1))`, with the sides "left", "right", "bottom" and "top".
+
+    The axes may have other names: the first is from left to right. With a `name`, such as "notch", all sides have this
+    name, too.
+    """
+
+    low: Float[Array, " 2"]
+    high: Float[Array, " 2"]
+    name: str | None = eqx.field(static=True)
+    sides: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(self, *, name: str | None = None, sides: tuple[str, ...] = SIDES, **axes: Any):
+        self.low, self.high = _box(axes, 2, "Rectangle(x=(0, 4), y=(-1, 1))")
+        self.name, self.sides = name, sides
+
+    @property
+    def space(self) -> int:
+        return 2
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.low, self.high
+
+    def distance(self, x: Array) -> Array:
+        return _box_distance(x, self.low, self.high)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        (left, bottom), (right, top) = self.low, self.high
+        corners = [jnp.stack(corner) for corner in ((left, bottom), (right, bottom), (right, top), (left, top))]
+        return tuple(
+            Sides(start[None], end[None], names=_names(side, self.name))
+            for side, start, end in zip(self.sides, corners, [*corners[1:], corners[0]], strict=True)
+        )
+
+    def mistake(self) -> str | None:
+        return _box_mistake(self.low, self.high, "a rectangle")
+
+
+class Ellipse(Shape):
+    """`cl.Ellipse((0, 0), (2, 1))`: the centre and the half axes. Its boundary is called "ellipse", or `name`."""
+
+    centre: Float[Array, " 2"]
+    radii: Float[Array, " 2"]
+    name: str = eqx.field(static=True)
+
+    def __init__(self, centre: Any, radii: Any, name: str = "ellipse"):
+        self.centre, self.radii = numbers(centre, 2, "The centre"), numbers(radii, 2, "An ellipse's half axes")
+        self.name = name
+
+    @property
+    def space(self) -> int:
+        return 2
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.centre - self.radii, self.centre + self.radii
+
+    def distance(self, x: Array) -> Array:
+        return (jnp.linalg.norm((x - self.centre) / self.radii) - 1) * jnp.min(self.radii)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return (Arc(self.centre, self.radii, np.asarray(0.0), np.asarray(2 * np.pi), names=(self.name,)),)
+
+    def mistake(self) -> str | None:
+        if not jnp.all(self.radii > 0):
+            return f"the radius of {self.name!r} must be above zero, but is {float(jnp.min(self.radii)):g}"
+        return None
+
+
+def Disk(centre: Any, radius: ArrayLike, name: str = "disk") -> Ellipse:
+    """`cl.Disk((1, 0), r, name="cylinder")`: the centre and the radius. Its boundary is called "disk", or `name`."""
+    return Ellipse(centre, (radius, radius), name)
+
+
+class Polygon(Shape):
+    """`cl.Polygon([(0, 0), (2, 0), (0, 1)])`: the corners one after the other, in either direction.
+
+    Its boundary is called "polygon", or `name`. With `sides`, a name for each side from the first corner on, sides have
+    these names, too; several sides may share one.
+    """
+
+    corners: Float[Array, "corners 2"]
+    name: str = eqx.field(static=True)
+    sides: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(self, corners: Any, name: str = "polygon", sides: Sequence[str] = ()):
+        rows = list(corners)
+        if len(rows) > 1 and not isinstance(rows[0], jax.core.Tracer) and _known_equal(rows[0], rows[-1]):
+            rows = rows[:-1]  # GeoJSON and shapely repeat the first corner
+        if len(rows) < 3:
+            raise DomainError(f"A polygon needs at least three corners, but got {len(rows)}.")
+        if sides and len(sides) != len(rows):
+            raise DomainError(f"A polygon with {len(rows)} corners needs as many names of sides, but got {len(sides)}.")
+        if isinstance(corners, np.ndarray):
+            self.corners = corners[: len(rows)].astype(float)
+        else:
+            given = [numbers(row, 2, "A corner") for row in rows]
+            self.corners = np.stack(given) if all(isinstance(row, np.ndarray) for row in given) else jnp.stack(given)
+        self.name, self.sides = name, tuple(sides)
+
+    @property
+    def space(self) -> int:
+        return 2
+
+    @property
+    def bounds(self) -> Bounds:
+        return jnp.min(self.corners, axis=0), jnp.max(self.corners, axis=0)
+
+    @property
+    def _ends(self) -> Float[Array, "corners 2"]:
+        return jnp.roll(self.corners, -1, axis=0)
+
+    @property
+    def _anticlockwise(self) -> Array:
+        a, b = self.corners, self._ends
+        return jnp.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]) > 0
+
+    def distance(self, x: Array) -> Array:
+        a, b = self.corners, self._ends
+        way, offset = b - a, x - a
+        share = jnp.clip(jnp.sum(offset * way, axis=1) / jnp.sum(way**2, axis=1), 0, 1)
+        nearest = jnp.sqrt(jnp.min(jnp.sum((offset - share[:, None] * way) ** 2, axis=1)))
+        # A ray to the right crosses the boundary an odd number of times from inside.
+        crosses = (a[:, 1] > x[1]) != (b[:, 1] > x[1])
+        height = jnp.where(crosses, way[:, 1], 1.0)
+        right = x[0] < a[:, 0] + way[:, 0] * offset[:, 1] / height
+        return jnp.where(jnp.sum(crosses & right) % 2 == 1, -nearest, nearest)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        forwards = self._anticlockwise
+        starts, ends = (jnp.where(forwards, a, b) for a, b in ((self.corners, self._ends), (self._ends, self.corners)))
+        groups = dict.fromkeys(self.sides) if self.sides else {None: None}
+        pieces = []
+        for group in groups:
+            rows = np.array([i for i in range(len(self.corners)) if not self.sides or self.sides[i] == group])
+            names = (self.name,) if group is None else _names(group, self.name)
+            pieces.append(Sides(starts[rows], ends[rows], names=names))
+        return tuple(pieces)
+
+    def mistake(self) -> str | None:
+        a = np.asarray(self.corners)
+        if not np.isfinite(a).all():
+            return f"a corner of {self.name!r} is not finite"
+        if np.any(np.linalg.norm(a - np.roll(a, -1, axis=0), axis=1) == 0):
+            return f"two neighbouring corners of {self.name!r} are the same"
+        crossing = _crossing_sides(a)
+        if crossing is not None:
+            return f"the sides {crossing[0] + 1} and {crossing[1] + 1} of {self.name!r} cross"
+        return None
+
+
+class HalfPlane(Shape):
+    """`cl.HalfPlane((0, 0), (0, 1))`: all on the far side of the `normal`, which points outwards, from the `point`.
+
+    It is infinite: combine it with a shape that is not. Its boundary is called "line", or `name`.
+    """
+
+    point: Float[Array, " 2"]
+    normal: Float[Array, " 2"]
+    name: str = eqx.field(static=True)
+
+    def __init__(self, point: Any, normal: Any, name: str = "line"):
+        self.point, direction = numbers(point, 2, "The point"), numbers(normal, 2, "The normal")
+        self.normal = direction / jnp.linalg.norm(direction)
+        self.name = name
+
+    @property
+    def space(self) -> int:
+        return 2
+
+    @property
+    def bounds(self) -> Bounds:
+        return np.full(2, -np.inf), np.full(2, np.inf)
+
+    def distance(self, x: Array) -> Array:
+        return jnp.sum((x - self.point) * self.normal)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return (Line(self.point, self.normal, np.zeros(()), np.full((), np.inf), names=(self.name,)),)
+
+    def _moved(self, motion: Motion) -> Shape:  # stays a half-plane, so that its edge can be cut to what it bounds
+        return HalfPlane(motion(self.point), motion.rotation @ self.normal, self.name)
+
+    def mistake(self) -> str | None:
+        return None if jnp.all(jnp.isfinite(self.normal)) else f"the normal of {self.name!r} is zero or not finite"
+
+
+class Sector(Shape):
+    """`cl.Sector((0, 0), 1, 0, jnp.pi / 2)`: a slice of a disk, from the first angle anticlockwise to the second.
+
+    Its boundary has the pieces "arc", "start" and "end", which all have the `name` as well, if there is one.
+    """
+
+    centre: Float[Array, " 2"]
+    radius: Float[Array, ""]
+    start: Float[Array, ""]
+    span: Float[Array, ""]
+    name: str | None = eqx.field(static=True)
+
+    def __init__(self, centre: Any, radius: ArrayLike, start: ArrayLike, end: ArrayLike, name: str | None = None):
+        self.centre, self.radius = numbers(centre, 2, "The centre"), number(radius)
+        self.start = number(start)
+        self.span = number(end) - self.start
+        self.name = name
+
+    @property
+    def space(self) -> int:
+        return 2
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.centre - self.radius, self.centre + self.radius
+
+    def distance(self, x: Array) -> Array:
+        offset, end = x - self.centre, self.start + self.span
+        before = offset[0] * jnp.sin(self.start) - offset[1] * jnp.cos(self.start)
+        after = offset[1] * jnp.cos(end) - offset[0] * jnp.sin(end)
+        wedge = jnp.where(self.span <= jnp.pi, jnp.maximum(before, after), jnp.minimum(before, after))
+        return jnp.maximum(jnp.linalg.norm(offset) - self.radius, wedge)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        def rim(angle: Array) -> Array:
+            return self.centre + self.radius * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+
+        radii = jnp.stack([self.radius, self.radius])
+        first, last = rim(self.start), rim(self.start + self.span)
+        return (
+            Arc(self.centre, radii, self.start, self.span, names=_names("arc", self.name)),
+            Sides(self.centre[None], first[None], names=_names("start", self.name)),
+            Sides(last[None], self.centre[None], names=_names("end", self.name)),
+        )
+
+    def mistake(self) -> str | None:
+        if not self.radius > 0:
+            return f"the radius of a sector must be above zero, but is {float(self.radius):g}"
+        if not 0 < self.span < 2 * jnp.pi:
+            return f"a sector reaches over an angle between 0 and 2 pi, but this one over {float(self.span):g}"
+        return None
+
+
+def _names(own: str, shared: str | None) -> tuple[str, ...]:
+    return (own,) if shared is None else (shared, own)
+
+
+def _box(sides: dict[str, Any], count: int, example: str) -> Bounds:
+    """The low and high corner of intervals by axis."""
+    pairs = [value for value in sides.values() if isinstance(value, tuple | list) and len(value) == 2]
+    if len(sides) != count or len(pairs) != count:
+        raise DomainError(f"Expected {count} intervals, as in cl.{example}, but got {sides}.")
+    low, high = zip(*pairs, strict=True)
+    return numbers(low, count, "The low ends"), numbers(high, count, "The high ends")
+
+
+def _box_distance(x: Array, low: Array, high: Array) -> Array:
+    beyond = jnp.abs(x - (low + high) / 2) - (high - low) / 2
+    outside = jnp.maximum(beyond, 0)
+    return jnp.sqrt(jnp.sum(outside**2)) + jnp.minimum(jnp.max(beyond), 0)
+
+
+def _box_mistake(low: Array, high: Array, label: str) -> str | None:
+    for a, b in zip(low.tolist(), high.tolist(), strict=True):
+        if not a < b:
+            return f"{label} needs low < high along each axis, but one is from {a:g} to {b:g}"
+    return None
+
+
+def _known_equal(first: Any, last: Any) -> bool:
+    """Whether two corners are plain numbers, and the same."""
+    try:
+        return bool(np.array_equal(np.asarray(first, float), np.asarray(last, float)))
+    except Exception:  # numbers that JAX traces
+        return False
+
+
+def _crossing_sides(corners: Float[np.ndarray, "corners 2"]) -> tuple[int, int] | None:
+    """Two sides of a polygon that are no neighbours and meet, if there are any."""
+    starts, ends, count = corners, np.roll(corners, -1, axis=0), len(corners)
+
+    def turn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        return np.sign(
+            (b[..., 0] - a[..., 0]) * (c[..., 1] - a[..., 1]) - (b[..., 1] - a[..., 1]) * (c[..., 0] - a[..., 0])
+        )
+
+    for i in range(count):
+        later = np.array([j for j in range(i + 2, count) if (j + 1) % count != i], int)
+        a, b, c, d = starts[i], ends[i], starts[later], ends[later]
+        apart = turn(a[None], b[None], c) != turn(a[None], b[None], d)
+        apart &= turn(c, d, a[None]) != turn(c, d, b[None])
+        if apart.any():
+            return i, int(later[np.argmax(apart)])
+    return None

@@ -1,0 +1,268 @@
+"""What all shapes share: membership, boundary, and how they are combined and moved.
+
+A shape is a pytree built for one theta inside a traced computation, so that every row of a batch may have its own. Its
+structure must not depend on theta, its numbers may.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from clpinn.errors import DomainError
+from clpinn.shapes.pieces import Bounds, Flipped, Motion, MovedPiece, Piece, Renamed
+
+
+class Shape(eqx.Module):
+    """A part of the plane or of space. Combine shapes with `-` (cut out), `|` (join) and `&` (what both cover)."""
+
+    @property
+    @abstractmethod
+    def space(self) -> int:
+        """The number of coordinates."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> Bounds:
+        """A box around the shape; infinite where the shape is."""
+
+    @abstractmethod
+    def distance(self, x: Float[Array, " space"]) -> Float[Array, ""]:
+        """Negative inside, positive outside, zero on the boundary; near the boundary about the distance to it."""
+
+    @abstractmethod
+    def pieces(self) -> tuple[Piece, ...]:
+        """The pieces that the boundary is a part of: some of a combined shape's are inside or outside it in places."""
+
+    def mistake(self) -> str | None:
+        """What is wrong with the numbers of the shape, if anything; they must be known."""
+        return None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the pieces of the boundary."""
+        return list(dict.fromkeys(name for piece in self.pieces() for name in piece.names))
+
+    # Combinations ------------------------------------------------------------------------------------------------
+
+    def __sub__(self, other: "Shape") -> "Shape":
+        return Combined(self, _same_space(self, other), "without")
+
+    def __or__(self, other: "Shape") -> "Shape":
+        return Combined(self, _same_space(self, other), "or")
+
+    def __and__(self, other: "Shape") -> "Shape":
+        return Combined(self, _same_space(self, other), "and")
+
+    # Motions -----------------------------------------------------------------------------------------------------
+
+    def translate(self, *by: ArrayLike) -> "Shape":
+        """The shape moved by an offset along each coordinate: `shape.translate(1, 0)`."""
+        offset = numbers(by, self.space, "translate")
+        return self._moved(Motion(offset, np.eye(self.space), np.asarray(1.0)))
+
+    def rotate(self, angle: ArrayLike, centre: Any = None, axis: Any = None) -> "Shape":
+        """The shape turned anticlockwise by an angle in radians around a centre, by default the origin.
+
+        In space it turns around the direction `axis`, by default that of the third coordinate.
+        """
+        if self.space == 2:
+            cosine, sine = jnp.cos(jnp.asarray(angle)), jnp.sin(jnp.asarray(angle))
+            rotation = jnp.stack([jnp.stack([cosine, -sine]), jnp.stack([sine, cosine])])
+        else:
+            rotation = _rotation(jnp.asarray(angle), jnp.asarray((0.0, 0.0, 1.0) if axis is None else axis, float))
+        middle = np.zeros(self.space) if centre is None else numbers(centre, self.space, "rotate")
+        return self._moved(Motion(middle - rotation @ middle, rotation, np.asarray(1.0)))
+
+    def scale(self, factor: ArrayLike, centre: Any = None) -> "Shape":
+        """The shape made larger by a factor, the same in all directions, seen from a centre, by default the origin."""
+        middle = np.zeros(self.space) if centre is None else numbers(centre, self.space, "scale")
+        return self._moved(Motion(middle * (1 - number(factor)), np.eye(self.space), number(factor)))
+
+    def _moved(self, motion: Motion) -> "Shape":
+        return Moved(self, motion)
+
+    def named(self, name: str, *pieces: str) -> "Shape":
+        """The same shape, some pieces of whose boundary have one more name; all of them if none is given."""
+        unknown = [piece for piece in pieces if piece not in self.names]
+        if unknown:
+            raise DomainError(unknown_names(unknown, self.names))
+        return Named(self, name, pieces)
+
+
+def unknown_names(unknown: list[str], known: list[str]) -> str:
+    """What to say of names that no piece of a boundary has."""
+    return (
+        f"No piece of the boundary is called {', '.join(map(repr, unknown))}. The boundary has {', '.join(known)}. "
+        "Use one of these names, or give a shape one with name=..."
+    )
+
+
+class Combined(Shape):
+    """Two shapes as one: `first - second`, `first | second` or `first & second`."""
+
+    first: Shape
+    second: Shape
+    kind: str = eqx.field(static=True)
+
+    @property
+    def space(self) -> int:
+        return self.first.space
+
+    @property
+    def bounds(self) -> Bounds:
+        (low, high), (other_low, other_high) = self.first.bounds, self.second.bounds
+        if self.kind == "without":
+            return low, high
+        if self.kind == "or":
+            return jnp.minimum(low, other_low), jnp.maximum(high, other_high)
+        return jnp.maximum(low, other_low), jnp.minimum(high, other_high)
+
+    def distance(self, x: Array) -> Array:
+        first, second = self.first.distance(x), self.second.distance(x)
+        if self.kind == "or":
+            return jnp.minimum(first, second)
+        return jnp.maximum(first, -second if self.kind == "without" else second)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        first, second = ([piece.within(self.bounds) for piece in part.pieces()] for part in (self.first, self.second))
+        return (*first, *(map(Flipped, second) if self.kind == "without" else second))
+
+    def mistake(self) -> str | None:
+        return self.first.mistake() or self.second.mistake()
+
+
+class Moved(Shape):
+    """A shape after a motion."""
+
+    shape: Shape
+    motion: Motion
+
+    @property
+    def space(self) -> int:
+        return self.shape.space
+
+    @property
+    def bounds(self) -> Bounds:
+        low, high = self.shape.bounds
+        finite = jnp.all(jnp.isfinite(low) & jnp.isfinite(high))
+        low, high = jnp.where(finite, low, 0.0), jnp.where(finite, high, 0.0)
+        middle = self.motion((low + high) / 2)
+        half = self.motion.scale * (jnp.abs(self.motion.rotation) @ (high - low)) / 2
+        half = jnp.where(finite, half, jnp.inf)
+        return middle - half, middle + half
+
+    def distance(self, x: Array) -> Array:
+        return self.motion.scale * self.shape.distance(self.motion.back(x))
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple(MovedPiece(piece, self.motion) for piece in self.shape.pieces())
+
+    def mistake(self) -> str | None:
+        if not self.motion.scale > 0:
+            return f"a shape is scaled by a factor above zero, but the factor is {float(self.motion.scale):g}"
+        return self.shape.mistake()
+
+
+class Named(Shape):
+    """A shape with one more name for some pieces of its boundary, or for all of them."""
+
+    shape: Shape
+    name: str = eqx.field(static=True)
+    chosen: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def space(self) -> int:
+        return self.shape.space
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.shape.bounds
+
+    def distance(self, x: Array) -> Array:
+        return self.shape.distance(x)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        def chosen(piece: Piece) -> bool:
+            return not self.chosen or bool(set(self.chosen) & set(piece.names))
+
+        pieces = self.shape.pieces()
+        return tuple(Renamed(piece, (*piece.names, self.name)) if chosen(piece) else piece for piece in pieces)
+
+    def mistake(self) -> str | None:
+        return self.shape.mistake()
+
+
+# Hard conditions ---------------------------------------------------------------------------------------------------
+
+
+def vanishing_on(shape: Shape, names: tuple[str, ...]) -> Callable[[Array], Array]:
+    """A smooth factor of a point: zero on the named pieces (all without names), positive elsewhere in the shape."""
+    wanted = set(names or shape.names)
+    unknown = [name for name in names if name not in shape.names]
+    if unknown:
+        raise DomainError(unknown_names(unknown, shape.names))
+    for joined in _joined(shape):
+        hidden = wanted & set(joined.names)
+        if hidden:
+            raise DomainError(
+                f"A factor that vanishes on {', '.join(sorted(hidden))} would vanish inside the domain, too, because "
+                "shapes that are joined with | may hide a part of it. Draw the outline as one cl.Polygon, or cut "
+                "shapes out of a larger one."
+            )
+    chosen = [piece for piece in shape.pieces() if wanted & set(piece.names)]
+
+    def factor(x: Array) -> Array:
+        return jnp.prod(jnp.stack([piece.factor(x) for piece in chosen]))
+
+    return factor
+
+
+def _joined(shape: Shape) -> Iterator[Shape]:
+    """The parts of a shape that are joined from others."""
+    if isinstance(shape, Combined):
+        if shape.kind == "or":
+            yield shape
+        else:
+            yield from _joined(shape.first)
+            yield from _joined(shape.second)
+    elif isinstance(shape, Moved | Named):
+        yield from _joined(shape.shape)
+
+
+# Numbers -----------------------------------------------------------------------------------------------------------
+
+
+def _same_space(first: Shape, second: object) -> Shape:
+    if not isinstance(second, Shape):
+        raise DomainError(f"A shape is combined with a shape such as cl.Disk((0, 0), 1), but got {second!r}.")
+    if second.space != first.space:
+        raise DomainError(f"A shape in {first.space} coordinates cannot be combined with one in {second.space}.")
+    return second
+
+
+def numbers(values: Any, count: int, label: str) -> Any:
+    """A row of numbers, each of which may depend on theta: a NumPy array in double precision if none does."""
+    values = list(values) if isinstance(values, tuple | list) or jnp.ndim(values) else [values]
+    if len(values) != count:
+        raise DomainError(f"{label} needs {count} numbers, one for each coordinate, but got {len(values)}.")
+    rows = [number(value) for value in values]
+    return np.array(rows) if all(isinstance(row, np.ndarray) for row in rows) else jnp.stack([*map(jnp.asarray, rows)])
+
+
+def number(value: ArrayLike) -> Any:
+    """A number that may depend on theta: a NumPy array in double precision if it does not."""
+    return jnp.asarray(value) if isinstance(value, jax.Array) else np.asarray(value, float)
+
+
+def _rotation(angle: Array, axis: Float[Array, " 3"]) -> Float[Array, "3 3"]:
+    """Rodrigues' formula."""
+    x, y, z = axis / jnp.linalg.norm(axis)
+    zero = jnp.zeros_like(x)
+    cross = jnp.stack([jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])])
+    return jnp.eye(3) + jnp.sin(angle) * cross + (1 - jnp.cos(angle)) * (cross @ cross)
