@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from clpinn.exports.export import export
     from clpinn.formulation.domain import Axis, Box, Grid, log, periodic
     from clpinn.formulation.pointwise import condition_residuals, named_derivatives, residuals, values
-    from clpinn.formulation.problem import Condition, Data, Problem
+    from clpinn.formulation.problem import Condition, Data, Integral, Problem
     from clpinn.formulation.regions import Interior, at, boundary, on
+    from clpinn.formulation.vanishing import vanishing
     from clpinn.networks.fnn import FNN, ParamFNN, QuadraticFNN
     from clpinn.presets import natural, paper, scaled
     from clpinn.runs.callbacks import Callbacks, TrainingStep
@@ -46,8 +47,9 @@ _HOMES = {
     "exports.export": ("export",),
     "formulation.domain": ("Axis", "Box", "Grid", "log", "periodic"),
     "formulation.pointwise": ("condition_residuals", "named_derivatives", "residuals", "values"),
-    "formulation.problem": ("Condition", "Data", "Problem"),
+    "formulation.problem": ("Condition", "Data", "Integral", "Problem"),
     "formulation.regions": ("Interior", "at", "boundary", "on"),
+    "formulation.vanishing": ("vanishing",),
     "networks.fnn": ("FNN", "ParamFNN", "QuadraticFNN"),
     "presets": ("natural", "paper", "scaled"),
     "runs.callbacks": ("Callbacks", "TrainingStep"),
@@ -98,6 +100,7 @@ __all__ = [
     "Fit",
     "Grid",
     "HalfPlane",
+    "Integral",
     "Interior",
     "Metrics",
     "OutsideBoxWarning",
@@ -143,6 +146,7 @@ __all__ = [
     "scaled",
     "train",
     "values",
+    "vanishing",
 ]
 
 

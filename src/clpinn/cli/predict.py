@@ -73,7 +73,9 @@ def export(
     run: SURROGATE,
     file: Annotated[
         Path,
-        typer.Argument(help="For the surrogate: .onnx, .stablehlo, .mlir. For a field at a theta: .nc, .csv, .vtk."),
+        typer.Argument(
+            help="For the surrogate: .onnx, .stablehlo, .mlir. For a field at a theta: .nc, .csv, .vtk, .vtu."
+        ),
     ],
     given: VALUES = None,
     points: POINTS = None,

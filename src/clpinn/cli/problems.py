@@ -67,7 +67,7 @@ def description(problem: Any) -> dict[str, Any]:
     """A problem in plain values."""
 
     from clpinn.formulation.geometry import data_points
-    from clpinn.formulation.problem import Data
+    from clpinn.formulation.problem import Data, Integral
     from clpinn.keys import make_key
 
     def axes(box: Any) -> dict[str, Any]:
@@ -80,6 +80,8 @@ def description(problem: Any) -> dict[str, Any]:
     for condition in problem.conditions:
         if isinstance(condition, Data):
             points[condition.name] = len(data_points(problem, condition)[0])
+        elif isinstance(condition, Integral):
+            points[condition.name] = 1
         else:
             whole = problem.domain is not None
             points[condition.name] = condition.points if whole else len(condition.sample(problem.coordinates, key))

@@ -104,14 +104,12 @@ class Estimator:
     def _impossible(self) -> str | None:
         """Why there are no estimates for this problem, if so."""
         coordinates = len(self.problem.coordinates)
-        if self.problem.domain is not None:
-            return "The error is not estimated: the domain is a shape, and splines serve domains that are boxes."
         if coordinates not in INTERVALS:
             return f"The error is not estimated: the problem has {coordinates} coordinates, and splines serve up to 3."
         try:
             _ = self._programs
         except ProblemError as error:
-            return f"The error is not estimated: {error}, and an estimate is made at one theta."
+            return f"The error is not estimated: {error}."
         return None
 
     def _without_answer(self, reason: str) -> Estimate:

@@ -1,6 +1,7 @@
 """A surrogate's fields, and the surrogate itself, in files that other programs read; the ending says the format.
 
 export(surrogate, "field.nc", nu=0.03)          a field at a theta: .nc, .csv, .vtk (fields.py)
+export(surrogate, "plate.vtu", r=0.3)            a field on a mesh of a domain that is a shape: .vtu (meshes.py)
 export(surrogate, "burgers.stablehlo")          the surrogate: .stablehlo, .mlir, .onnx (programs.py)
 """
 
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from clpinn.errors import ExportError
 from clpinn.exports.fields import FIELDS
+from clpinn.exports.meshes import write_mesh
 from clpinn.exports.programs import PROGRAMS
 from clpinn.files import replacing
 from clpinn.surrogate.surrogate import Surrogate
@@ -19,28 +21,36 @@ from clpinn.surrogate.surrogate import Surrogate
 if TYPE_CHECKING:
     import xarray
 
+MESH = ".vtu"
+"""The ending of files with a mesh of the domain."""
+
 
 def export(
     surrogate: Surrogate, path: Path | str, count: int | Mapping[str, int] | None = None, /, **given: ArrayLike
 ) -> None:
     """Write a field, or the surrogate itself, to a file whose ending says the format.
 
-    `count` and the values by name are those of `Surrogate.field`.
+    `count` and the values by name are those of `Surrogate.field`. For .vtu, `count` is the number of points along the
+    longest side of the shape.
     """
     path = Path(path)
     if path.suffix in FIELDS:
         write_field(surrogate.field(count, **given), path)
+    elif path.suffix == MESH:
+        replacing(path, lambda temporary: write_mesh(surrogate, temporary, count, given))
     elif path.suffix in PROGRAMS:
         if given or count is not None:
             raise ExportError(f"{path.suffix} holds the whole surrogate, for any values. Leave {', '.join(given)} out.")
         replacing(path, lambda temporary: temporary.write_bytes(PROGRAMS[path.suffix](surrogate)))
     else:
-        raise ExportError(_unknown(path, [*FIELDS, *PROGRAMS]))
+        raise ExportError(_unknown(path, [*FIELDS, *PROGRAMS, MESH]))
 
 
 def write_field(field: "xarray.Dataset", path: Path | str) -> None:
     """Write a surrogate's field to .nc, .csv or .vtk."""
     path = Path(path)
+    if path.suffix == MESH:
+        raise ExportError(".vtu holds a mesh of the domain, not a grid. Write it from the surrogate: cl.export(...).")
     if path.suffix not in FIELDS:
         raise ExportError(_unknown(path, list(FIELDS)))
     replacing(path, lambda temporary: FIELDS[path.suffix](field, temporary))

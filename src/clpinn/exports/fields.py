@@ -3,6 +3,8 @@
 .nc     NetCDF, with coordinates, units, provenance and estimated errors (xarray, Python, Julia, MATLAB, ...)
 .csv    one row per point
 .vtk    for ParaView and VisIt: a structured grid in physical coordinates
+
+Outside a domain that is a shape, outputs are NaN. meshes.py writes .vtu, a mesh of such a domain.
 """
 
 import csv
@@ -66,7 +68,7 @@ def _vtk(field: "xarray.Dataset", path: Path) -> None:
         broadcastable = [-1 if other == dim else 1 for other in dims]
         position[:, i] = flat(column.reshape(broadcastable) if column.ndim == 1 else column)
     theta = ", ".join(f"{name} = {float(field[name]):g}" for name in field.coords if field[name].ndim == 0)
-    titles = [f"{field.attrs.get('problem', '')} {theta}", *_estimates(field), field.attrs.get("source", "")]
+    titles = [f"{field.attrs.get('problem', '')} {theta}", *estimates(field), field.attrs.get("source", "")]
     title = " ".join("; ".join(titles).split())
     sizes = " ".join(map(str, [*shape, *[1] * (3 - len(shape))]))
     with path.open("wb") as file:
@@ -82,7 +84,7 @@ def _vtk(field: "xarray.Dataset", path: Path) -> None:
             file.write(b"VECTORS velocity double\n" + big_endian(np.stack(columns, axis=1)))
 
 
-def _estimates(field: "xarray.Dataset") -> list[str]:
+def estimates(field: "xarray.Dataset") -> list[str]:
     """The estimated relative L2 error of each output in words, where it is known."""
     errors = {name: field.attrs.get(f"estimated_relative_l2_{name}") for name in field.data_vars}
     return [f"estimated relative L2 error of {name} {error:.1e}" for name, error in errors.items() if error is not None]

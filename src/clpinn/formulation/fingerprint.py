@@ -22,7 +22,7 @@ from clpinn.errors import ProblemError
 from clpinn.formulation.calls import as_scalars, call_by_name
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.identity import Identity
-from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.problem import Condition, Integral, Problem
 from clpinn.formulation.shaped import boundary_names, domain_values, normal_names, with_normal
 
 JAX = "jax"
@@ -76,7 +76,14 @@ def _parts(problem: Problem) -> Iterator[tuple[str, Any]]:
     yield "outputs", problem.outputs
     yield "equation", _traced_residual(problem, None)
     for condition in problem.conditions:
-        if isinstance(condition, Condition):
+        if isinstance(condition, Integral):
+            equals = condition.equals
+            target = equals
+            if callable(equals):
+                given = dict.fromkeys((*problem.parameters, *({"t"} & set(problem.coordinates))), _SCALAR)
+                target = _trace(lambda at, f=equals: as_scalars(call_by_name(f, "equals", at), "", ""), given)
+            part = condition.on, _traced_residual(problem, condition.condition), target
+        elif isinstance(condition, Condition):
             part = condition.on, _traced_residual(problem, condition)
         else:
             arrays = {**condition.at, **condition.values}
@@ -119,8 +126,8 @@ def _traced_residual(problem: Problem, condition: Condition | None) -> tuple[lis
         return call_by_name(residual, "residual", at, d)
 
     point = dict.fromkeys((*problem.axes, *normals), _SCALAR)
-    zeros = dict.fromkeys(point, np.zeros(()))
-    names = requested(lambda d: call(d, zeros), parse)
+    ones = dict.fromkeys(point, np.ones(()))  # a user may divide by a parameter
+    names = requested(lambda d: call(d, ones), parse)
     partials = sorted({parse(name) for name in names})
 
     def function(values: list[Any], at: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Identity:
             return "seen", id(value)
         if isinstance(value, list | tuple | dict | types.FunctionType | property | staticmethod | classmethod):
             seen.add(id(value))
+            self._kept.append(value)  # or a later object gets the same id, and counts as seen
         if isinstance(value, list | tuple):
             return type(value), tuple(self._key(item, seen) for item in value)
         if isinstance(value, dict):

@@ -20,7 +20,7 @@ from clpinn.calculus.jets import Index, Jet, Key
 from clpinn.errors import ProblemError
 from clpinn.formulation.domain import Axis
 from clpinn.formulation.pointwise import Network, equation_at, output_jets, used_partials, variables
-from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.problem import Condition, Integral, Problem
 
 
 def to_scaled(axis: Axis, values: Any) -> np.ndarray:
@@ -36,15 +36,22 @@ def from_scaled(axis: Axis, scaled: np.ndarray) -> np.ndarray:
 def perturbation_indices(problem: Problem) -> list[Index]:
     """The derivatives of a perturbation that the equation and the soft conditions depend on.
 
-    A perturbation is known at one theta only, so an equation with derivatives along parameters is an error.
+    It is an error if perturbations cannot tell: they are splines on a box, known at one theta only.
     """
     count = len(problem.coordinates)
+    if problem.domain is not None:
+        raise ProblemError("the domain is a shape, and splines serve domains that are boxes")
+    if any(isinstance(condition, Integral) for condition in problem.conditions):
+        raise ProblemError("a condition is an integral, and an estimate knows conditions at points only")
     used = set()
     for condition in (None, *(c for c in problem.conditions if isinstance(c, Condition))):
         for output, index in used_partials(problem, condition):
             if any(index[count:]):
                 along = next(name for name, order in zip(problem.parameters, index[count:]) if order)
-                raise ProblemError(f"the equations use a derivative of {output} along the parameter {along}")
+                raise ProblemError(
+                    f"the equations use a derivative of {output} along the parameter {along}, and an estimate is made "
+                    "at one theta"
+                )
             used.add(index[:count])
     if problem.place is not None:  # a derivative along a physical coordinate is one along all box coordinates
         order = max(map(sum, used))

@@ -52,6 +52,34 @@ class Condition:
 
 
 @dataclass(frozen=True, eq=False)
+class Integral:
+    """A soft condition on an integral: a flow rate, a mean value that fixes a pressure, a quantity that is conserved.
+
+        cl.Integral("flow rate", lambda d: d.u, on=cl.at(x=0), equals=1.0)
+        cl.Integral("mean pressure", lambda d: d.p, on=cl.at())                        # over the whole domain
+        cl.Integral("heat", lambda d, k: -k * d.T_n, on=cl.on("hole"), equals=lambda q: q)
+
+    - `name`: a name of its own, for messages, logs and residuals.
+    - `integrand(d, ...)`: written for one point, like the residual of a `Condition`.
+    - `on`: over what: `cl.at(...)` for the domain or a section of it, `cl.on(...)` for pieces of a boundary. The
+      integral is over space, at every time if there is a coordinate t.
+    - `equals`: a number, or a function of parameters (and t); a dict of them if the integrand is a dict.
+    - `weight`: factor of its square in the loss.
+    """
+
+    name: str
+    integrand: Callable[..., Any]
+    on: At | On
+    equals: Any = 0.0
+    weight: float = 1.0
+
+    @cached_property
+    def condition(self) -> Condition:
+        """The integrand as a condition at one point."""
+        return Condition(self.name, self.integrand, self.on)
+
+
+@dataclass(frozen=True, eq=False)
 class Data:
     """Measured values of outputs at known thetas. The residual is output minus value.
 
@@ -105,7 +133,7 @@ class Problem:
     - `outputs`: names of the unknown functions.
     - `residual(self, d, ...)`: the equation as left side minus right side. `d.u`, `d.u_t` and `d.u_xx` are the outputs
       and their derivatives. Returns a scalar, or a dict of scalars for several equations.
-    - `conditions`: a tuple of soft `Condition` and `Data`.
+    - `conditions`: a tuple of soft `Condition`, `Integral` and `Data`.
     - `constrain(self, raw, ...)`: hard conditions. It turns the network's raw output into an output that satisfies
       them exactly. `raw` is a scalar, or a dict by name if there are several outputs; it returns the same.
     - `domain(self, ...)`: a domain that is no box. It takes parameters and returns a shape inside the box of
@@ -134,7 +162,7 @@ class Problem:
     coordinates: Box
     parameters: Box = Box()
     outputs: tuple[str, ...] = ("u",)
-    conditions: tuple[Condition | Data, ...] = ()
+    conditions: tuple[Condition | Integral | Data, ...] = ()
     interior: Interior = Interior()
     # Regular grids, unless a class or an instance sets others.
     candidates: Grid = cached_property(_default_candidates)  # pyright: ignore[reportAssignmentType]

@@ -38,18 +38,17 @@ def reference_at(
     Outside a domain that is a shape it is NaN, and the problem is not asked for it.
     """
     inside = is_inside(problem, points, theta)
-    if not inside.all():
-        rows = np.full((len(problem.outputs), len(points)), np.nan)
-        if inside.any():
-            rows[:, inside] = reference_at(problem, np.asarray(points)[inside], theta)
-        return rows
+    if not inside.any():
+        return np.full((len(problem.outputs), len(points)), np.nan)
+    # As many points for every theta, so that JAX compiles operations once.
+    points = np.where(inside[:, None], points, np.asarray(points)[np.argmax(inside)])
     given = dict(zip(problem.coordinates, np.asarray(points, dtype=float).T))
     given |= dict(zip(problem.parameters, np.asarray(theta, dtype=float)))
     with jax.enable_x64(True):
         arguments = {name: given[name] for name in problem.parameters} | placed(problem, given)
         solution = reference_values(problem, arguments)
         rows = [np.broadcast_to(np.asarray(solution[name], dtype=float), len(points)) for name in problem.outputs]
-    return np.stack(rows)
+    return np.where(inside, np.stack(rows), np.nan)
 
 
 def reference_table(problem: Problem, progress: Progress | None = None) -> Float[np.ndarray, "thetas outputs points"]:

@@ -28,12 +28,18 @@ from clpinn.shapes.pieces import Piece
 from clpinn.shapes.points import Candidate
 from clpinn.shapes.shape import Shape, unknown_names
 
-TRIES = 2000
-"""Candidates per point at most: where fewer than about one in 200 counts, a domain or piece counts as empty."""
+TRIES = 20_000
+"""Candidates per point at most: where fewer than about one in 1000 counts, a domain or piece counts as empty."""
+FEW_TRIES = 200
+"""Candidates per point after which as many are drawn at a time as are allowed."""
 LARGEST = 8192
 """Candidates of one compiled call at most."""
+BATCH = 1024
+"""Points that are compared with a shape at the same time."""
 CHECKED_THETAS = 64
 """Thetas whose shape is checked before training, besides the corners of the box and its centre."""
+PLACE_POINTS = 1024
+"""Points of the boundary that show where a shape lies, if the box around it leaves the box of coordinates."""
 OVERHANG = 1e-6
 """A shape may reach beyond the box of the coordinates by this fraction of it."""
 
@@ -49,7 +55,8 @@ def spanned(problem: Problem) -> tuple[str, ...]:
 def shape_at(problem: Problem, parameters: Mapping[str, Any]) -> Shape:
     """The shape of the domain for parameters by name."""
     assert problem.domain is not None
-    shape = call_by_name(problem.domain, "domain", {name: parameters[name] for name in problem.parameters})
+    given = {name: parameters[name] for name in problem.parameters if name in parameters}
+    shape = call_by_name(problem.domain, "domain", given)
     if not isinstance(shape, Shape):
         raise ProblemError(f"domain must return a shape such as cl.Disk((0, 0), 1), but returned {shape!r}.")
     names = spanned(problem)
@@ -157,7 +164,8 @@ def _drawn(problem: Problem, region: Region, thetas: Points, key: Key) -> tuple[
     while len(missing) and tries < TRIES:
         for rows in np.array_split(missing, -(-len(missing) // LARGEST)):
             # Few rows get several candidates each.
-            size = min(LARGEST, max(256, 1 << (len(rows) - 1).bit_length()))
+            least = 256 if tries < FEW_TRIES else LARGEST
+            size = min(LARGEST, max(least, 1 << (len(rows) - 1).bit_length()))
             repeats = size // len(rows)
             units, at = random.random((size, space + 2)), np.resize(np.arange(len(rows)), size)
             with jax.enable_x64(True):
@@ -175,7 +183,9 @@ def _drawn(problem: Problem, region: Region, thetas: Points, key: Key) -> tuple[
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _candidates(identity: Identity, region: Region, units: Array, thetas: Array) -> Candidate:
-    return jax.vmap(partial(_candidate, identity.problem, region))(units, thetas)
+    candidate = partial(_candidate, identity.problem, region)
+    # Not all at once: each candidate is compared with all sides of a polygon or triangles of a surface.
+    return jax.lax.map(lambda row: candidate(*row), (units, thetas), batch_size=BATCH)
 
 
 def _candidate(problem: Problem, region: Region, unit: Array, theta: Array) -> Candidate:
@@ -278,7 +288,7 @@ def are_inside(problem: Problem, x: Points, thetas: Points) -> Bool[np.ndarray, 
 @partial(jax.jit, static_argnums=0)
 def _distances(identity: Identity, space: Array, theta: Array) -> tuple[Array, Array]:
     shape = _shape(identity.problem, theta)
-    return jax.lax.map(shape.distance, space, batch_size=1024), points.extent(shape.bounds)
+    return jax.lax.map(shape.distance, space, batch_size=BATCH), points.extent(shape.bounds)
 
 
 # Checks before training --------------------------------------------------------------------------------------------
@@ -306,13 +316,7 @@ def check_domain(problem: Problem) -> None:
             if mistake is not None:
                 raise DomainError(f"The domain of {type(problem).__name__} is wrong{at}: {mistake}.")
             low, high = map(np.asarray, shape.bounds)
-        for name, axis, a, b in zip(spanned(problem), axes, low, high, strict=True):
-            slack = OVERHANG * (axis.high - axis.low)
-            if not (axis.low - slack <= a and b <= axis.high + slack):
-                raise DomainError(
-                    f"The domain of {type(problem).__name__} reaches from {a:g} to {b:g} along {name}{at}, outside the "
-                    f"box of coordinates [{axis.low:g}, {axis.high:g}]. Widen that box, or change the shape."
-                )
+        _check_place(problem, theta, low, high)
     first, second = split(make_key(1))
     _drawn(problem, "inside", thetas, first)
     for condition in problem.conditions:
@@ -323,3 +327,29 @@ def check_domain(problem: Problem) -> None:
                 _drawn(problem, part, thetas, second)
         elif region is not None:
             region_points(problem, region, thetas, second)
+
+
+def _check_place(problem: Problem, theta: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    """Raise an error if the shape of a theta, in a box from low to high, leaves the box of coordinates."""
+    names = spanned(problem)
+    axes = [problem.coordinates[name] for name in names]
+    at = f" at {theta_text(problem.parameters, theta)}" if len(problem.parameters) else ""
+    if not np.isfinite([low, high]).all():
+        raise DomainError(
+            f"The domain of {type(problem).__name__} may be infinite{at}: there is no finite box around it. Combine "
+            "half-planes by & with a shape that is finite, such as cl.Rectangle."
+        )
+    lowest, highest = np.array([axis.low for axis in axes]), np.array([axis.high for axis in axes])
+    slack = OVERHANG * (highest - lowest)
+    if np.all((lowest - slack <= low) & (high <= highest + slack)):
+        return
+    # The box around a combined or turned shape may be larger than the shape: points of its boundary decide.
+    x, _ = _drawn(problem, On(()), np.tile(theta, (PLACE_POINTS, 1)), make_key(2))
+    low, high = np.min(x, axis=0), np.max(x, axis=0)
+    for i, (name, axis) in enumerate(zip(names, axes, strict=True)):
+        if not (axis.low - slack[i] <= low[i] and high[i] <= axis.high + slack[i]):
+            raise DomainError(
+                f"The domain of {type(problem).__name__} reaches from about {low[i]:.4g} to {high[i]:.4g} along "
+                f"{name}{at}, outside the box of coordinates [{axis.low:g}, {axis.high:g}]. Widen that box, or change "
+                "the shape."
+            )

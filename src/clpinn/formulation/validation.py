@@ -18,8 +18,9 @@ from clpinn.calculus.names import parse_name
 from clpinn.errors import ClpinnError, ProblemError
 from clpinn.formulation.domain import Box, Grid
 from clpinn.formulation.geometry import data_points
+from clpinn.formulation.integrals import check_integral
 from clpinn.formulation.pointwise import condition_residuals, residuals, used_partials, user_primitives
-from clpinn.formulation.problem import Condition, Data, Problem, task_prior
+from clpinn.formulation.problem import Condition, Data, Integral, Problem, task_prior
 from clpinn.formulation.regions import At, Boundary, Interior, On
 from clpinn.formulation.shaped import check_domain, normal_names
 from clpinn.keys import make_key
@@ -101,10 +102,10 @@ def _check_points(problem: Problem) -> None:
     """The conditions are a tuple, and points can be drawn in the interior."""
     kind = type(problem).__name__
     if not isinstance(problem.conditions, tuple) or not all(
-        isinstance(condition, Condition | Data) for condition in problem.conditions
+        isinstance(condition, Condition | Integral | Data) for condition in problem.conditions
     ):
         raise ProblemError(
-            f"{kind}.conditions must be a tuple of clpinn.Condition and clpinn.Data, but is {problem.conditions!r}. "
+            f"{kind}.conditions must be a tuple of clpinn.Condition, Integral and Data, but is {problem.conditions!r}. "
             "A tuple of one needs a comma: (cl.Condition(...),)."
         )
     if not isinstance(problem.interior, Interior):
@@ -147,6 +148,9 @@ def _check_residuals(problem: Problem) -> None:
         if isinstance(condition, Data):
             data_points(problem, condition)
             continue
+        if isinstance(condition, Integral):
+            check_integral(problem, condition)
+            condition = condition.condition
         label = f"condition {condition.name!r}"
         if not isinstance(condition.on, At | Boundary | On):
             raise ProblemError(

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from clpinn.drawing.colours import BOTH_SIGNS, SIGNED, VALUES, map_bytes
+from clpinn.errors import TranslationError
 from clpinn.exports.translate.javascript import javascript, script_json
 from clpinn.exports.translate.program import Program
 from clpinn.exports.translate.tracing import program_of, trace
@@ -20,6 +21,8 @@ from clpinn.formulation.domain import Box, Grid, Points
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import kept_table, reference_at
+from clpinn.formulation.shaped import domain_values, is_inside, shape_at
+from clpinn.report.fields import answers_inside
 from clpinn.runs.directory import plain
 from clpinn.surrogate.error_map import ErrorMap
 from clpinn.surrogate.error_process import LEVELS
@@ -27,10 +30,12 @@ from clpinn.surrogate.surrogate import Surrogate
 
 POINTS, THETAS, NUMBERS = 1700, 100, 280_000
 """Upper limits of reference points per theta, of thetas, and of reference values in all: about 1.5 MB in a page."""
+ROUNDING = 1e-6
+"""Points up to this fraction of a shape's extent outside it are drawn."""
 
 SCRIPTS = (
-    "axes elements colours pictures panel geometry view errors reference estimates words sensitivity drawing redraws "
-    "player downloads controls cursor fragment explore"
+    "axes elements colours pictures panel geometry domain view errors reference estimates words sensitivity drawing "
+    "redraws player downloads controls cursor fragment explore"
 ).split()
 """Files of the folder explorer, in the order of the page's script; each uses only those before it."""
 
@@ -73,12 +78,14 @@ def explorer_html(surrogate: Surrogate, references: bool = True, errors: Columns
     `errors` are the columns of a run's errors.csv: the page then states the same errors as the run's summary. If the
     surrogate has a map of estimated errors, the page states and draws them, too.
     """
-    folder = files("clpinn.report") / "explorer"
+    folder, domain = files("clpinn.report") / "explorer", _domain_program(surrogate.problem)
+    unmasked = surrogate.problem.domain is not None and domain is None
     inserts = {
         "STYLE": (folder / "style.css").read_text("utf-8"),
         "SCRIPT": "\n".join((folder / f"{name}.js").read_text("utf-8") for name in SCRIPTS),
-        "DATA": script_json(_data(surrogate, references, errors)),
+        "DATA": script_json(_data(surrogate, references, errors) | {"unmasked": unmasked}),
         "PROGRAM": javascript(program_of(surrogate, by_theta=True)),
+        "DOMAIN": "null" if domain is None else javascript(domain),
         "PLACE": "null" if surrogate.problem.place is None else javascript(_place_program(surrogate.problem)),
     }
     text = (folder / "section.html").read_text("utf-8")
@@ -94,6 +101,23 @@ def _place_program(problem: Problem) -> Program:
         return {name: jnp.asarray(value) for name, value in physical.items()}
 
     return trace(point, problem.coordinates.names, problem.parameters.names, jnp.float64)
+
+
+def _domain_program(problem: Problem) -> Program | None:
+    """The signed distance of a point of the box to the boundary; None without a shape, or if it has no translation."""
+    if problem.domain is None:
+        return None
+
+    def point(x: jax.Array, theta: jax.Array) -> dict[str, jax.Array]:
+        given = dict(zip(problem.axes, (*x, *theta), strict=True))
+        low, high = shape_at(problem, given).bounds
+        # Constants in the page are in single precision: what is on the boundary counts as inside nevertheless.
+        return {"distance": domain_values(problem, given)["distance"] - ROUNDING * jnp.linalg.norm(high - low)}
+
+    try:
+        return trace(point, problem.coordinates.names, problem.parameters.names, jnp.float64)
+    except TranslationError:
+        return None
 
 
 def _data(surrogate: Surrogate, references: bool, errors: Columns | None) -> dict[str, Any]:
@@ -156,15 +180,16 @@ def _references(surrogate: Surrogate, errors: Columns | None) -> dict[str, Any]:
     difference = np.stack([_predicted(surrogate, points, theta) for theta in chosen]) - exact
     relative = _errors_at(problem, errors, chosen)
     if relative is None:
-        norms = np.linalg.norm(exact, axis=2)
-        relative = np.where(norms > 0, np.linalg.norm(difference, axis=2) / np.where(norms > 0, norms, 1), np.nan)
+        outside = np.isnan(exact) if problem.domain is not None else False
+        norms, misses = (np.linalg.norm(np.where(outside, 0, rows), axis=2) for rows in (exact, difference))
+        relative = np.where(norms > 0, misses / np.where(norms > 0, norms, 1), np.nan)
     else:
         shape = list(grid.shape)
     return {
         "kind": problem.reference_kind,
         "axes": [axis[indices].tolist() for axis, indices in zip(grid.values.values(), selected)],
         "thetas": chosen.tolist(),
-        "errors": _base64(difference.astype("<f4").tobytes()),
+        "errors": _base64(_continued(problem, difference, points, chosen).astype("<f4").tobytes()),
         "relative": plain(relative.tolist()),
         "points": " × ".join(map(str, shape)),
     }
@@ -193,13 +218,30 @@ def _estimates(errors: ErrorMap) -> dict[str, Any]:
 
 
 def _predicted(surrogate: Surrogate, points: Points, theta: np.ndarray) -> np.ndarray:
-    """The base network at points of the box, shape (outputs, points)."""
+    """The base network at points of the box, shape (outputs, points); NaN outside a domain that is a shape."""
     problem = surrogate.problem
-    with jax.enable_x64(True):
-        given = dict(zip(problem.axes, (*points.T, *theta), strict=True))
-        physical = {name: np.asarray(column) for name, column in placed(problem, given).items()}
-    answers = replace(surrogate, heads=None)(**physical, **dict(zip(problem.parameters, theta.tolist())))
+    named = dict(zip(problem.parameters, theta.tolist()))
+    answers = answers_inside(replace(surrogate, heads=None), points, named)
     return np.stack([np.broadcast_to(answers[name], len(points)) for name in problem.outputs])
+
+
+def _continued(problem: Problem, errors: np.ndarray, points: Points, thetas: Points) -> np.ndarray:
+    """Errors (thetas, outputs, points); outside a domain that is a shape those of the nearest point inside.
+
+    The page interpolates between points, also in cells that the boundary cuts. It draws nothing outside.
+    """
+    if problem.domain is None:
+        return errors
+    from scipy.spatial import KDTree  # here, because it takes long to import
+
+    scaled = np.stack([axis.to_unit(column) for axis, column in zip(problem.coordinates.axes, points.T)], axis=1)
+    continued = errors.copy()
+    for row, theta in zip(continued, thetas, strict=True):
+        inside = is_inside(problem, points, theta)
+        if inside.any() and not inside.all():
+            nearest = np.flatnonzero(inside)[KDTree(scaled[inside]).query(scaled[~inside])[1]]
+            row[:, ~inside] = row[:, nearest]
+    return continued
 
 
 def _errors_at(problem: Problem, errors: Columns | None, thetas: Points) -> np.ndarray | None:

@@ -9,12 +9,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from clpinn.drawing.colours import ERRORS, OVER_FIELDS, VALUES, value_colours
-from clpinn.drawing.fields import draw_field
+from clpinn.drawing.fields import cut_out, draw_field, filled, panel_height, value_range
 from clpinn.drawing.style import COLOURS, canvas, label, save, styled
 from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import placed
+from clpinn.formulation.outlines import is_plane
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at
+from clpinn.formulation.shaped import is_inside
 from clpinn.formulation.thetas import theta_text
 from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.surrogate import Surrogate
@@ -26,14 +28,14 @@ Theta = dict[str, float]
 def plot_reference(problem: Problem, path: Path) -> None:
     """The reference at three thetas (low corner, middle, high corner of the box), one row per output."""
     thetas = _spread(problem)
-    figure, panels = canvas(len(problem.outputs), len(thetas), 3.3, 2.6)
+    figure, panels = canvas(len(problem.outputs), len(thetas), 3.3, panel_height(problem, 3.3, 2.6))
     for column, theta in enumerate(thetas):
         points, shape = _slice(problem)
         exact, physical = _reference(problem, points, theta), _physical(problem, points, theta)
         for row, name in enumerate(problem.outputs):
             panel = panels[row][column]
-            colours = value_colours(float(np.min(exact[name])), float(np.max(exact[name])))
-            drawn = draw_field(panel, problem, physical, exact[name], shape, name, **colours)
+            colours = value_colours(*value_range(exact[name]))
+            drawn = draw_field(panel, problem, physical, exact[name], shape, name, theta, **colours)
             if drawn is not None:
                 figure.colorbar(drawn, ax=panel, label=label(problem, name))
             if row == 0:
@@ -51,18 +53,19 @@ def fields(run: RunDirectory, thetas: Points | None = None, progress: Progress |
     points, shape = _slice(problem)
     if len(shape) == 1:
         return _curves(run, chosen, points)
-    figure, panels = canvas(len(pairs), len(columns), 2.7 if len(columns) > 1 else 4.0, 2.15)
+    width = 2.7 if len(columns) > 1 else 4.0
+    figure, panels = canvas(len(pairs), len(columns), width, panel_height(problem, width, 2.15))
     for row, (theta, name) in enumerate(pairs):
         predicted, physical = _prediction(run, points, theta)[name], _physical(problem, points, theta)
         shown = [predicted]
         if problem.reference is not None:
             exact = _reference(problem, points, theta)[name]
             shown += [exact, np.abs(predicted - exact)]
-        colours = value_colours(float(np.min(shown[:2])), float(np.max(shown[:2])))
+        colours = value_colours(*value_range(*shown[:2]))
         for column, values in enumerate(shown):
             panel = panels[row][column]
             style: dict[str, Any] = {"cmap": ERRORS, "vmin": 0.0} if column == 2 else colours
-            drawn = draw_field(panel, problem, physical, values, shape, name, **style)
+            drawn = draw_field(panel, problem, physical, values, shape, name, theta, **style)
             panel.set_title(f"{columns[column]}" + (f" of {name}" if len(problem.outputs) > 1 else ""))
             if column > 0:
                 panel.set_ylabel("")
@@ -71,8 +74,10 @@ def fields(run: RunDirectory, thetas: Points | None = None, progress: Progress |
                 figure.colorbar(drawn, ax=panels[row][:2].tolist() if column == 1 else panel, pad=0.02)
         panels[row][0].annotate(
             theta_text(theta.keys(), theta.values(), digits=4),
-            (0, 1.19),
+            (0, 1) if is_plane(problem) else (0, 1.19),
+            (0, 19) if is_plane(problem) else None,
             xycoords="axes fraction",
+            textcoords="offset points" if is_plane(problem) else None,
             va="bottom",
             fontweight="bold",
             annotation_clip=False,
@@ -124,11 +129,14 @@ def streamlines(run: RunDirectory, thetas: Points | None = None, progress: Progr
         if problem.reference is not None:
             flows.append(_reference(problem, points, theta))
         speeds = [np.hypot(flow["u"], flow["v"]).reshape(shape).T for flow in flows]
-        highest = max(float(np.max(speed)) for speed in speeds)
+        highest = value_range(*speeds)[1]
         for row, (flow, speed) in enumerate(zip(flows, speeds)):
             panel = panels[row][column]
             u, v = (flow[name].reshape(shape).T for name in "uv")
-            drawn = panel.pcolormesh(x, y, speed, cmap=VALUES, vmin=0, vmax=highest, shading="gouraud", rasterized=True)
+            colours: dict[str, Any] = {"cmap": VALUES, "vmin": 0, "vmax": highest}
+            drawn = panel.pcolormesh(x, y, filled(speed), shading="gouraud", rasterized=True, **colours)
+            if is_plane(problem):
+                cut_out(panel, problem, theta, drawn)
             panel.streamplot(x, y, u, v, color=OVER_FIELDS, linewidth=0.6, arrowsize=0.6, density=1.1)
             panel.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")
             panel.grid(False)
@@ -204,14 +212,26 @@ def absolute_errors(
     points, shape = _slice(problem)
     exact, physical = _reference(problem, points, theta), _physical(problem, points, theta)
     errors = [
-        {name: np.abs(value - exact[name]) for name, value in surrogate(**physical, **theta).items()}
+        {name: np.abs(value - exact[name]) for name, value in answers_inside(surrogate, points, theta).items()}
         for surrogate in surrogates
     ]
     return physical, shape, errors
 
 
 def _prediction(run: RunDirectory, points: Points, theta: Theta) -> dict[str, np.ndarray]:
-    return run.surrogate(**_physical(run.problem, points, theta), **theta)
+    return answers_inside(run.surrogate, points, theta)
+
+
+def answers_inside(surrogate: Surrogate, points: Points, theta: Theta) -> dict[str, np.ndarray]:
+    """The outputs by name at points of the box (points, coordinates); NaN outside a domain that is a shape."""
+    problem = surrogate.problem
+    inside = is_inside(problem, points, np.array(list(theta.values())))
+    if inside.all():
+        return surrogate(**_physical(problem, points, theta), **theta)
+    outputs = {name: np.full(len(points), np.nan) for name in problem.outputs}
+    for name, values in surrogate(**_physical(problem, points[inside], theta), **theta).items():
+        outputs[name][inside] = values
+    return outputs
 
 
 def _reference(problem: Problem, points: Points, theta: Theta) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clpinn.drawing.colours import BLUE, ERRORS, GREY
-from clpinn.drawing.fields import draw_field
+from clpinn.drawing.fields import draw_field, panel_height, value_range
 from clpinn.drawing.style import canvas, styled
 from clpinn.formulation.domain import Points
 from clpinn.formulation.references import Progress
@@ -31,17 +31,17 @@ def heads(run: RunDirectory, thetas: Points | None = None, progress: Progress | 
         panels[0][0].set(xlabel="physics loss before", ylabel="after", title=run.name)
         return figure
     before, after = (evaluate(problem, s, trained.thetas, progress).outputs for s in (run.surrogate, adapted))
-    figure, panels = canvas(len(problem.outputs), 3, 3.0, 2.6)
+    figure, panels = canvas(len(problem.outputs), 3, 3.0, max(2.6, panel_height(problem, 3.0, 2.6)))
     for row, name in enumerate(problem.outputs):
         old, new = before[name].rel_l2, after[name].rel_l2
         _scatter(panels[row][0], old, new, trained.used, "head" if isinstance(trained, Heads) else "corrected")
         panels[row][0].set(xlabel=f"relative error of {name} before", ylabel="after")
         worst = dict(zip(problem.parameters, trained.thetas[int(np.nanargmax(old))].tolist()))
         physical, shape, fields = absolute_errors(problem, worst, (run.surrogate, adapted))
-        highest = max(float(np.max(errors[name])) for errors in fields)
+        highest = value_range(*(errors[name] for errors in fields))[1]
         for panel, errors, when in zip(panels[row][1:], fields, ("before", "after")):
             limits: dict[str, Any] = {"cmap": ERRORS, "vmin": 0.0, "vmax": highest} if len(shape) > 1 else {}
-            drawn = draw_field(panel, problem, physical, errors[name], shape, name, **limits)
+            drawn = draw_field(panel, problem, physical, errors[name], shape, name, worst, **limits)
             panel.set_title(f"|error| {when}, {theta_text(worst.keys(), worst.values(), digits=4)}")
             if drawn is not None and when == "after":
                 figure.colorbar(drawn, ax=panels[row][1:].tolist())

@@ -5,14 +5,14 @@ most `bound`, so a point that is kept with the probability stretch / bound is un
 """
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 TIE = 1e-9
-"""A point counts as on the inner side of a straight side up to this fraction of the side's length."""
+"""A point counts as on the inner side of a piece up to this fraction of its size, and up to a few roundings."""
 
 TINY = 1e-30
 """Keeps the derivatives of a root finite at a corner."""
@@ -33,7 +33,12 @@ class OnPiece(NamedTuple):
 class Piece(eqx.Module):
     """A part of a boundary with one or more names."""
 
-    names: eqx.AbstractVar[tuple[str, ...]]
+    if TYPE_CHECKING:  # not a field: subclasses have it behind their own ones
+
+        @property
+        def names(self) -> tuple[str, ...]: ...
+    else:
+        names: eqx.AbstractVar[tuple[str, ...]]
 
     @property
     @abstractmethod
@@ -45,8 +50,15 @@ class Piece(eqx.Module):
         """The point that belongs to a point of the unit interval (1 number) or square (2 numbers)."""
 
     @abstractmethod
-    def factor(self, x: Float[Array, " space"]) -> Float[Array, ""]:
-        """A smooth function of a point: zero on the piece, positive elsewhere, about the distance near the piece."""
+    def factor(self, x: Float[Array, " space"], outside: bool = False) -> Float[Array, ""]:
+        """A smooth function of a point: zero on the piece, positive elsewhere, about the distance near the piece.
+
+        Its slope on the piece is that of the inner side, or of the outer one: points of a boundary are inexact.
+        """
+
+    @abstractmethod
+    def passes(self, x: Float[Array, " space"], normal: Float[Array, " space"], step: Array) -> Bool[Array, ""]:
+        """Whether the piece passes through a point, up to a step, with the shape on the same side."""
 
     def within(self, bounds: Bounds) -> "Piece":
         """The piece, cut to a box if it is infinite."""
@@ -78,25 +90,24 @@ class Sides(Piece):
         normal = jnp.stack([way[1], -way[0]]) / lengths[side]
         return OnPiece(start + share * way, normal, until[-1])
 
-    def factor(self, x: Array) -> Array:
+    def factor(self, x: Array, outside: bool = False) -> Array:
         """A product of normalised, trimmed distances (Sukumar and Srivastava 2022, arXiv:2104.08426, section 3)."""
         lengths = self._lengths
         way = (self.ends - self.starts) / lengths[:, None]
         offset = x - self.starts
         f = offset[:, 1] * way[:, 0] - offset[:, 0] * way[:, 1]  # distance to the line, positive on the shape's side
-        f = jnp.where(f > -TIE * lengths, f, -f)
         middle = x - (self.starts + self.ends) / 2
         t = lengths / 4 - jnp.sum(middle**2, axis=1) / lengths  # positive in the circle around the side
-        # sqrt(f² + ((sqrt(t² + f⁴) - t) / 2)²), written without a root at the side itself.
-        beside = t > 0
-        safe = jnp.where(beside, t, 1.0)
-        near = f**3 / (jnp.sqrt(safe**2 + f**4) + safe) / 2
-        far_t = jnp.where(beside, -1.0, t)
-        far = (jnp.sqrt(far_t**2 + f**4 + TINY) - far_t) / 2
-        distances = jnp.where(beside, f * jnp.sqrt(1 + near**2), jnp.sqrt(f**2 + far**2 + TINY))
+        distances = _trimmed(positive(f, lengths, outside), t)
         # Each factor tends to one away from its side, so that many of them do not vanish together.
         reach = jnp.sum(lengths) / (2 * len(lengths))
         return reach * jnp.prod(distances / jnp.sqrt(distances**2 + reach**2))
+
+    def passes(self, x: Array, normal: Array, step: Array) -> Array:
+        way, offset = self.ends - self.starts, x - self.starts
+        share = jnp.clip(jnp.sum(offset * way, axis=1) / jnp.sum(way**2, axis=1), 0, 1)
+        near = _norm(offset - share[:, None] * way) < step
+        return jnp.any(near & (way[:, 1] * normal[0] - way[:, 0] * normal[1] > 0))
 
 
 class Line(Piece):
@@ -128,19 +139,26 @@ class Line(Piece):
         along = self.middle + (2 * unit[0] - 1) * self.half
         return OnPiece(self.point + along * self._way, self.normal, self.bound)
 
-    def factor(self, x: Array) -> Array:
+    def factor(self, x: Array, outside: bool = False) -> Array:
         """The distance to the line."""
-        return _positive((self.point - x) @ self.normal, TIE)
+        return positive((self.point - x) @ self.normal, 1.0, outside)
+
+    def passes(self, x: Array, normal: Array, step: Array) -> Array:
+        return (jnp.abs((self.point - x) @ self.normal) < step) & (self.normal @ normal > 0)
 
 
 class Arc(Piece):
-    """A part of an ellipse around `centre` with half axes `radii`, anticlockwise from angle `start` over `span`."""
+    """A part of an ellipse around `centre` with half axes `radii`, anticlockwise from angle `start` over `span`.
+
+    `whole` says that it is all of the ellipse.
+    """
 
     centre: Float[Array, " 2"]
     radii: Float[Array, " 2"]
     start: Float[Array, ""]
     span: Float[Array, ""]
     names: tuple[str, ...] = eqx.field(static=True)
+    whole: bool = eqx.field(static=True, default=False)
 
     @property
     def bound(self) -> Array:
@@ -154,10 +172,22 @@ class Arc(Piece):
         normal = jnp.stack([b * cosine, a * sine]) / speed
         return OnPiece(self.centre + self.radii * jnp.stack([cosine, sine]), normal, self.span * speed)
 
-    def factor(self, x: Array) -> Array:
-        """Zero on the whole ellipse, positive outside and inside."""
-        level = jnp.sum(((x - self.centre) / self.radii) ** 2) - 1
-        return _positive(level, TIE) * jnp.min(self.radii) / 2
+    def factor(self, x: Array, outside: bool = False) -> Array:
+        """Positive inside the ellipse and outside. An arc is trimmed by its chord."""
+        offset, size = (x - self.centre) / self.radii, jnp.min(self.radii)
+        level = positive(1 - jnp.sum(offset**2), 1.0, outside) / 2
+        if self.whole:
+            return size * level
+        half = self.span / 2
+        beyond = offset @ jnp.stack([jnp.cos(self.start + half), jnp.sin(self.start + half)]) - jnp.cos(half)
+        return size * _trimmed(level, beyond)
+
+    def passes(self, x: Array, normal: Array, step: Array) -> Array:
+        offset = (x - self.centre) / self.radii
+        slope = offset / self.radii
+        near = jnp.abs(jnp.sum(offset**2) - 1) < 2 * step * _norm(slope)
+        turn = jnp.mod(jnp.arctan2(offset[1], offset[0]) - self.start, 2 * jnp.pi)
+        return near & (slope @ normal > 0) & (self.whole | (turn < self.span))
 
 
 class Sphere(Piece):
@@ -177,9 +207,13 @@ class Sphere(Piece):
         normal = jnp.stack([around * jnp.cos(angle), around * jnp.sin(angle), height])
         return OnPiece(self.centre + self.radius * normal, normal, self.bound)
 
-    def factor(self, x: Array) -> Array:
-        level = jnp.sum(((x - self.centre) / self.radius) ** 2) - 1
-        return _positive(level, TIE) * self.radius / 2
+    def factor(self, x: Array, outside: bool = False) -> Array:
+        level = 1 - jnp.sum(((x - self.centre) / self.radius) ** 2)
+        return positive(level, 1.0, outside) * self.radius / 2
+
+    def passes(self, x: Array, normal: Array, step: Array) -> Array:
+        offset = x - self.centre
+        return (jnp.abs(_norm(offset) - self.radius) < step) & (offset @ normal > 0)
 
 
 class Facets(Piece):
@@ -211,151 +245,39 @@ class Facets(Piece):
         normal = jnp.asarray(self._crosses)[facet] / (2 * self._areas[facet])
         return OnPiece((1 - root) * a + root * (1 - unit[1]) * b + root * unit[1] * c, normal, until[-1])
 
-    def factor(self, x: Array) -> Array:
+    def factor(self, x: Array, outside: bool = False) -> Array:
         """A smooth mean of the distances to the planes near x; exact on the surface of a convex body only."""
         normals = self._crosses / (2 * self._areas)[:, None]
-        f = jnp.abs(jnp.sum((x - self.corners[:, 0]) * normals, axis=1))
         reach = jnp.sqrt(self.bound) / 4
+        f = positive(-jnp.sum((x - self.corners[:, 0]) * normals, axis=1), reach, outside)
         return reach * jnp.prod(f / jnp.sqrt(f**2 + reach**2))
 
-
-class Cap(Piece):
-    """A plane shape at a height: an end of an extruded shape."""
-
-    shape: eqx.Module
-    height: Float[Array, ""]
-    upwards: bool = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
-
-    @property
-    def bound(self) -> Array:
-        low, high = self.shape.bounds  # pyright: ignore[reportAttributeAccessIssue]
-        return jnp.prod(high - low)
-
-    def at(self, unit: Array) -> OnPiece:
-        low, high = self.shape.bounds  # pyright: ignore[reportAttributeAccessIssue]
-        flat = low + unit * (high - low)
-        normal = jnp.array([0.0, 0.0, 1.0 if self.upwards else -1.0])
-        inside = self.shape.distance(flat) <= 0  # pyright: ignore[reportAttributeAccessIssue]
-        return OnPiece(jnp.append(flat, self.height), normal, jnp.where(inside, self.bound, 0.0))
-
-    def factor(self, x: Array) -> Array:
-        """The distance to the plane of the cap."""
-        return _positive(self.height - x[2] if self.upwards else x[2] - self.height, TIE)
+    def passes(self, x: Array, normal: Array, step: Array) -> Array:
+        crosses = self._crosses
+        normals = crosses / jnp.maximum(_norm(crosses), TINY)[:, None]
+        ends = jnp.roll(self.corners, -1, axis=1)
+        beside = jnp.cross(normals[:, None], ends - self.corners)  # into the triangle, at right angles to each edge
+        depth = jnp.sum((x - self.corners) * beside, axis=2) > -step * _norm(beside)
+        near = jnp.abs(jnp.sum((x - self.corners[:, 0]) * normals, axis=1)) < step
+        return jnp.any(near & jnp.all(depth, axis=1) & (normals @ normal > 0.5))
 
 
-class Wall(Piece):
-    """A piece of a plane boundary, drawn up from `low` to `high`."""
-
-    piece: Piece
-    low: Float[Array, ""]
-    high: Float[Array, ""]
-
-    @property
-    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.piece.names
-
-    @property
-    def bound(self) -> Array:
-        return self.piece.bound * (self.high - self.low)
-
-    def at(self, unit: Array) -> OnPiece:
-        x, normal, stretch = self.piece.at(unit[:1])
-        height = self.high - self.low
-        return OnPiece(jnp.append(x, self.low + unit[1] * height), jnp.append(normal, 0.0), stretch * height)
-
-    def factor(self, x: Array) -> Array:
-        return self.piece.factor(x[:2])
+def positive(level: Array, size: Any, outside: bool) -> Array:
+    """The absolute value, whose slope at zero is that of the positive side, or of the negative one for the outside."""
+    level = -level if outside else level
+    tie = max(TIE, 16 * float(jnp.finfo(level.dtype).eps))
+    return jnp.where(level > -tie * size, level, -level)
 
 
-class Flipped(Piece):
-    """A piece of a shape that is cut out: its normal points into that shape."""
-
-    piece: Piece
-
-    @property
-    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.piece.names
-
-    @property
-    def bound(self) -> Array:
-        return self.piece.bound
-
-    def within(self, bounds: Bounds) -> Piece:
-        return Flipped(self.piece.within(bounds))
-
-    def at(self, unit: Array) -> OnPiece:
-        x, normal, stretch = self.piece.at(unit)
-        return OnPiece(x, -normal, stretch)
-
-    def factor(self, x: Array) -> Array:
-        return self.piece.factor(x)
+def _trimmed(f: Array, t: Array) -> Array:
+    """sqrt(f² + ((sqrt(t² + f⁴) - t) / 2)²): zero where f is zero and t is not negative, about f there."""
+    beside = t > 0
+    safe = jnp.where(beside, t, 1.0)
+    near = f**3 / (jnp.sqrt(safe**2 + f**4) + safe) / 2  # the second term over f, written without a root at the piece
+    far_t = jnp.where(beside, -1.0, t)
+    far = (jnp.sqrt(far_t**2 + f**4 + TINY) - far_t) / 2
+    return jnp.where(beside, f * jnp.sqrt(1 + near**2), jnp.sqrt(f**2 + far**2 + TINY))
 
 
-class Motion(eqx.Module):
-    """x -> offset + scale × rotation @ x."""
-
-    offset: Float[Array, " space"]
-    rotation: Float[Array, "space space"]
-    scale: Float[Array, ""]
-
-    def __call__(self, x: Array) -> Array:
-        return self.offset + self.scale * (self.rotation @ x)
-
-    def back(self, x: Array) -> Array:
-        return self.rotation.T @ (x - self.offset) / self.scale
-
-
-class MovedPiece(Piece):
-    """A piece after a motion."""
-
-    piece: Piece
-    motion: Motion
-
-    @property
-    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.piece.names
-
-    @property
-    def _stretch(self) -> Array:
-        return self.motion.scale ** (len(self.motion.offset) - 1)
-
-    @property
-    def bound(self) -> Array:
-        return self.piece.bound * self._stretch
-
-    def at(self, unit: Array) -> OnPiece:
-        x, normal, stretch = self.piece.at(unit)
-        return OnPiece(self.motion(x), self.motion.rotation @ normal, stretch * self._stretch)
-
-    def factor(self, x: Array) -> Array:
-        return self.motion.scale * self.piece.factor(self.motion.back(x))
-
-
-class Renamed(Piece):
-    """A piece with further names."""
-
-    piece: Piece
-    names: tuple[str, ...] = eqx.field(static=True)
-
-    @property
-    def bound(self) -> Array:
-        return self.piece.bound
-
-    def within(self, bounds: Bounds) -> Piece:
-        return Renamed(self.piece.within(bounds), self.names)
-
-    def at(self, unit: Array) -> OnPiece:
-        return self.piece.at(unit)
-
-    def factor(self, x: Array) -> Array:
-        return self.piece.factor(x)
-
-
-def _positive(level: Array, tie: float) -> Array:
-    """The absolute value, whose slope at zero is that of the positive side: points of a boundary are inexact."""
-    return jnp.where(level > -tie, level, -level)
-
-
-def _norm(vectors: Float[Array, "count space"]) -> Float[Array, " count"]:
+def _norm(vectors: Float[Array, "... space"]) -> Float[Array, " ..."]:
     return jnp.sqrt(jnp.sum(vectors**2, axis=-1))

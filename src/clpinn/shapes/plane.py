@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from clpinn.errors import DomainError
-from clpinn.shapes.pieces import Arc, Bounds, Line, Motion, Piece, Sides
-from clpinn.shapes.shape import Shape, number, numbers
+from clpinn.shapes.carried import Motion
+from clpinn.shapes.pieces import Arc, Bounds, Line, Piece, Sides
+from clpinn.shapes.shape import Shape, library, number, numbers
 
 SIDES = ("bottom", "right", "top", "left")
 """The sides of a rectangle, anticlockwise."""
@@ -31,6 +32,8 @@ class Rectangle(Shape):
 
     def __init__(self, *, name: str | None = None, sides: tuple[str, ...] = SIDES, **axes: Any):
         self.low, self.high = _box(axes, 2, "Rectangle(x=(0, 4), y=(-1, 1))")
+        if len(sides) != 4:
+            raise DomainError(f"A rectangle has four sides, bottom, right, top and left, but got the names {sides}.")
         self.name, self.sides = name, sides
 
     @property
@@ -79,7 +82,7 @@ class Ellipse(Shape):
         return (jnp.linalg.norm((x - self.centre) / self.radii) - 1) * jnp.min(self.radii)
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (Arc(self.centre, self.radii, np.asarray(0.0), np.asarray(2 * np.pi), names=(self.name,)),)
+        return (Arc(self.centre, self.radii, number(0.0), number(2 * np.pi), (self.name,), whole=True),)
 
     def mistake(self) -> str | None:
         if not jnp.all(self.radii > 0):
@@ -104,18 +107,20 @@ class Polygon(Shape):
     sides: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(self, corners: Any, name: str = "polygon", sides: Sequence[str] = ()):
-        rows = list(corners)
-        if len(rows) > 1 and not isinstance(rows[0], jax.core.Tracer) and _known_equal(rows[0], rows[-1]):
+        rows = corners if isinstance(corners, np.ndarray | jax.Array) else list(corners)
+        if len(rows) > 1 and _known_equal(rows[0], rows[-1]):
             rows = rows[:-1]  # GeoJSON and shapely repeat the first corner
         if len(rows) < 3:
             raise DomainError(f"A polygon needs at least three corners, but got {len(rows)}.")
         if sides and len(sides) != len(rows):
             raise DomainError(f"A polygon with {len(rows)} corners needs as many names of sides, but got {len(sides)}.")
-        if isinstance(corners, np.ndarray):
-            self.corners = corners[: len(rows)].astype(float)
-        else:
+        if isinstance(rows, list):
             given = [numbers(row, 2, "A corner") for row in rows]
-            self.corners = np.stack(given) if all(isinstance(row, np.ndarray) for row in given) else jnp.stack(given)
+            rows = np.stack(given) if all(isinstance(row, np.ndarray) for row in given) else jnp.stack(given)
+        elif rows.shape[1:] != (2,):
+            raise DomainError(f"The corners of a polygon are rows of two numbers, but got the shape {rows.shape}.")
+        numeric: Any = rows.astype(float) if isinstance(rows, np.ndarray) else 1.0 * rows
+        self.corners = numeric
         self.name, self.sides = name, tuple(sides)
 
     @property
@@ -181,7 +186,7 @@ class HalfPlane(Shape):
 
     def __init__(self, point: Any, normal: Any, name: str = "line"):
         self.point, direction = numbers(point, 2, "The point"), numbers(normal, 2, "The normal")
-        self.normal = direction / jnp.linalg.norm(direction)
+        self.normal = _unit(direction)
         self.name = name
 
     @property
@@ -190,13 +195,13 @@ class HalfPlane(Shape):
 
     @property
     def bounds(self) -> Bounds:
-        return np.full(2, -np.inf), np.full(2, np.inf)
+        return number(-np.inf) * np.ones(2), number(np.inf) * np.ones(2)
 
     def distance(self, x: Array) -> Array:
         return jnp.sum((x - self.point) * self.normal)
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (Line(self.point, self.normal, np.zeros(()), np.full((), np.inf), names=(self.name,)),)
+        return (Line(self.point, self.normal, number(0.0), number(np.inf), names=(self.name,)),)
 
     def _moved(self, motion: Motion) -> Shape:  # stays a half-plane, so that its edge can be cut to what it bounds
         return HalfPlane(motion(self.point), motion.rotation @ self.normal, self.name)
@@ -229,7 +234,12 @@ class Sector(Shape):
 
     @property
     def bounds(self) -> Bounds:
-        return self.centre - self.radius, self.centre + self.radius
+        ends = jnp.stack([self.start, self.start + self.span])
+        quarters = jnp.arange(4) * jnp.pi / 2  # the arc reaches furthest along an axis there, or at its ends
+        quarters = jnp.where(jnp.mod(quarters - self.start, 2 * jnp.pi) < self.span, quarters, self.start)
+        angles = jnp.concatenate([ends, quarters])
+        rim = self.centre + self.radius * jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+        return jnp.minimum(self.centre, jnp.min(rim, axis=0)), jnp.maximum(self.centre, jnp.max(rim, axis=0))
 
     def distance(self, x: Array) -> Array:
         offset, end = x - self.centre, self.start + self.span
@@ -256,6 +266,11 @@ class Sector(Shape):
         if not 0 < self.span < 2 * jnp.pi:
             return f"a sector reaches over an angle between 0 and 2 pi, but this one over {float(self.span):g}"
         return None
+
+
+def _unit(direction: Any) -> Any:
+    with np.errstate(invalid="ignore"):
+        return direction / library(direction).linalg.norm(direction)
 
 
 def _names(own: str, shared: str | None) -> tuple[str, ...]:
@@ -285,11 +300,14 @@ def _box_mistake(low: Array, high: Array, label: str) -> str | None:
 
 
 def _known_equal(first: Any, last: Any) -> bool:
-    """Whether two corners are plain numbers, and the same."""
-    try:
-        return bool(np.array_equal(np.asarray(first, float), np.asarray(last, float)))
-    except Exception:  # numbers that JAX traces
+    """Whether two corners are the same, as far as this does not depend on theta."""
+    if first is last or isinstance(first, jax.Array) or isinstance(last, jax.Array):
+        return first is last
+    if not all(isinstance(corner, tuple | list | np.ndarray) for corner in (first, last)):
         return False
+    return all(
+        a is b or not (isinstance(a, jax.Array) or isinstance(b, jax.Array) or a != b) for a, b in zip(first, last)
+    )
 
 
 def _crossing_sides(corners: Float[np.ndarray, "corners 2"]) -> tuple[int, int] | None:
@@ -302,7 +320,7 @@ def _crossing_sides(corners: Float[np.ndarray, "corners 2"]) -> tuple[int, int] 
         )
 
     for i in range(count):
-        later = np.array([j for j in range(i + 2, count) if (j + 1) % count != i], int)
+        later = np.arange(i + 2, count if i else count - 1)
         a, b, c, d = starts[i], ends[i], starts[later], ends[later]
         apart = turn(a[None], b[None], c) != turn(a[None], b[None], d)
         apart &= turn(c, d, a[None]) != turn(c, d, b[None])

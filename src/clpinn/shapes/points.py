@@ -3,11 +3,12 @@
 Candidates that count are uniform: in the shape, on pieces of its boundary, or at a section of it.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from clpinn.shapes.pieces import Bounds, Piece
 from clpinn.shapes.shape import Shape
@@ -65,13 +66,23 @@ def on_boundary(shape: Shape, pieces: tuple[Piece, ...], unit: Float[Array, " nu
     at = [piece.at(unit[1:space]) for piece in pieces]
     x, normal, stretch = jax.tree.map(lambda *rows: jnp.stack(rows)[chosen], *at)
     kept = (unit[space] * bounds[chosen] < stretch) & is_boundary(shape, x, normal)
-    return Candidate(x, normal, kept)
+    return Candidate(x, normal, kept & ~elsewhere(shape, pieces[:-1], chosen, x, normal))
 
 
 def is_boundary(shape: Shape, x: Float[Array, " space"], normal: Float[Array, " space"]) -> Bool[Array, ""]:
     """Whether a point of a piece is on the boundary of the whole: inside on one side, outside on the other."""
     step = STEP * extent(shape.bounds) * normal
     return (shape.distance(x - step) < 0) & (shape.distance(x + step) > 0)
+
+
+def elsewhere(shape: Shape, pieces: tuple[Piece, ...], before: ArrayLike, x: Array, normal: Array) -> Bool[Array, ""]:
+    """Whether a point of the boundary lies on one of the first pieces, too: shapes that are joined may share a line.
+
+    Such points are counted with the first piece only.
+    """
+    step = STEP * extent(shape.bounds)
+    passes = [piece.passes(x, normal, step) for piece in pieces]
+    return jnp.any(jnp.stack(passes) & (jnp.arange(len(pieces)) < before)) if passes else jnp.zeros((), bool)
 
 
 def near_boundary(shape: Shape, unit: Float[Array, " numbers"]) -> Candidate:
@@ -84,27 +95,27 @@ def near_boundary(shape: Shape, unit: Float[Array, " numbers"]) -> Candidate:
 
 def measure(shape: Shape, pieces: tuple[Piece, ...], units: Float[Array, "points unit"]) -> Float[Array, ""]:
     """The length or area of the pieces, as far as they are on the boundary, by the mean over points of each piece."""
-
-    def of_piece(piece: Piece) -> Array:
-        def at(unit: Array) -> Array:
-            x, normal, stretch = piece.at(unit)
-            return jnp.where(is_boundary(shape, x, normal), stretch, 0.0)
-
-        return jnp.mean(jax.vmap(at)(units))
-
-    return sum((of_piece(piece) for piece in pieces), jnp.zeros(()))
+    return _integral(shape, pieces, units, lambda x, normal: jnp.ones(()))
 
 
 def volume(shape: Shape, units: Float[Array, "points unit"]) -> Float[Array, ""]:
     """The area of a plane shape, or the volume of one in space, by the divergence theorem."""
     low, high = shape.bounds
     middle = (low + high) / 2
+    return _integral(shape, shape.pieces(), units, lambda x, normal: jnp.sum((x - middle) * normal)) / shape.space
 
-    def of_piece(piece: Piece) -> Array:
-        def at(unit: Array) -> Array:
-            x, normal, stretch = piece.at(unit)
-            return jnp.where(is_boundary(shape, x, normal), stretch * jnp.sum((x - middle) * normal), 0.0)
 
-        return jnp.mean(jax.vmap(at)(units))
+def _integral(
+    shape: Shape, pieces: tuple[Piece, ...], units: Array, integrand: Callable[[Array, Array], Array]
+) -> Float[Array, ""]:
+    of_pieces = [jax.vmap(piece.at)(units) for piece in pieces]
+    if not of_pieces:
+        return jnp.zeros(())
+    at = jax.tree.map(lambda *rows: jnp.concatenate(rows), *of_pieces)
 
-    return sum((of_piece(piece) for piece in shape.pieces()), jnp.zeros(())) / shape.space
+    def value(number: Array, x: Array, normal: Array, stretch: Array) -> Array:
+        counts = is_boundary(shape, x, normal) & ~elsewhere(shape, pieces[:-1], number, x, normal)
+        return jnp.where(counts, stretch * integrand(x, normal), 0.0)
+
+    numbers = jnp.repeat(jnp.arange(len(pieces)), len(units))
+    return jnp.sum(jax.vmap(value)(numbers, *at)) / len(units)

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from clpinn.errors import DomainError
-from clpinn.shapes.pieces import Bounds, Flipped, Motion, MovedPiece, Piece, Renamed
+from clpinn.shapes.carried import Flipped, Motion, MovedPiece, Renamed
+from clpinn.shapes.pieces import Bounds, Piece
 
 
 class Shape(eqx.Module):
@@ -43,6 +44,10 @@ class Shape(eqx.Module):
         """What is wrong with the numbers of the shape, if anything; they must be known."""
         return None
 
+    def joined(self, cut_out: bool) -> Iterator["Shape"]:
+        """The parts for which the factor of a piece is zero inside the shape, or outside of it, away from the piece."""
+        return iter(())
+
     @property
     def names(self) -> list[str]:
         """The names of the pieces of the boundary."""
@@ -64,7 +69,7 @@ class Shape(eqx.Module):
     def translate(self, *by: ArrayLike) -> "Shape":
         """The shape moved by an offset along each coordinate: `shape.translate(1, 0)`."""
         offset = numbers(by, self.space, "translate")
-        return self._moved(Motion(offset, np.eye(self.space), np.asarray(1.0)))
+        return self._moved(Motion(offset, _unturned(self.space), number(1.0)))
 
     def rotate(self, angle: ArrayLike, centre: Any = None, axis: Any = None) -> "Shape":
         """The shape turned anticlockwise by an angle in radians around a centre, by default the origin.
@@ -72,17 +77,18 @@ class Shape(eqx.Module):
         In space it turns around the direction `axis`, by default that of the third coordinate.
         """
         if self.space == 2:
-            cosine, sine = jnp.cos(jnp.asarray(angle)), jnp.sin(jnp.asarray(angle))
-            rotation = jnp.stack([jnp.stack([cosine, -sine]), jnp.stack([sine, cosine])])
+            turn = number(angle)
+            cosine, sine = library(turn).cos(turn), library(turn).sin(turn)
+            rotation = _matrix([[cosine, -sine], [sine, cosine]])
         else:
-            rotation = _rotation(jnp.asarray(angle), jnp.asarray((0.0, 0.0, 1.0) if axis is None else axis, float))
-        middle = np.zeros(self.space) if centre is None else numbers(centre, self.space, "rotate")
-        return self._moved(Motion(middle - rotation @ middle, rotation, np.asarray(1.0)))
+            rotation = _rotation(number(angle), numbers((0.0, 0.0, 1.0) if axis is None else axis, 3, "The axis"))
+        middle = numbers(np.zeros(self.space) if centre is None else centre, self.space, "The centre")
+        return self._moved(Motion(middle - rotation @ middle, rotation, number(1.0)))
 
     def scale(self, factor: ArrayLike, centre: Any = None) -> "Shape":
         """The shape made larger by a factor, the same in all directions, seen from a centre, by default the origin."""
-        middle = np.zeros(self.space) if centre is None else numbers(centre, self.space, "scale")
-        return self._moved(Motion(middle * (1 - number(factor)), np.eye(self.space), number(factor)))
+        middle = numbers(np.zeros(self.space) if centre is None else centre, self.space, "The centre")
+        return self._moved(Motion(middle * (1 - number(factor)), _unturned(self.space), number(factor)))
 
     def _moved(self, motion: Motion) -> "Shape":
         return Moved(self, motion)
@@ -149,13 +155,7 @@ class Moved(Shape):
 
     @property
     def bounds(self) -> Bounds:
-        low, high = self.shape.bounds
-        finite = jnp.all(jnp.isfinite(low) & jnp.isfinite(high))
-        low, high = jnp.where(finite, low, 0.0), jnp.where(finite, high, 0.0)
-        middle = self.motion((low + high) / 2)
-        half = self.motion.scale * (jnp.abs(self.motion.rotation) @ (high - low)) / 2
-        half = jnp.where(finite, half, jnp.inf)
-        return middle - half, middle + half
+        return self.motion.box(self.shape.bounds)
 
     def distance(self, x: Array) -> Array:
         return self.motion.scale * self.shape.distance(self.motion.back(x))
@@ -207,13 +207,14 @@ def vanishing_on(shape: Shape, names: tuple[str, ...]) -> Callable[[Array], Arra
     unknown = [name for name in names if name not in shape.names]
     if unknown:
         raise DomainError(unknown_names(unknown, shape.names))
-    for joined in _joined(shape):
+    for joined in joined_parts(shape):
         hidden = wanted & set(joined.names)
         if hidden:
             raise DomainError(
-                f"A factor that vanishes on {', '.join(sorted(hidden))} would vanish inside the domain, too, because "
-                "shapes that are joined with | may hide a part of it. Draw the outline as one cl.Polygon, or cut "
-                "shapes out of a larger one."
+                f"A factor that vanishes on {', '.join(sorted(hidden))} would vanish inside the domain, too: shapes "
+                "that are joined with | may hide a part of it, as may pieces of what is cut out with - if that is "
+                "itself a cut shape, a solid with edges or a surface of triangles. In the plane draw the outline as "
+                "one cl.Polygon."
             )
     chosen = [piece for piece in shape.pieces() if wanted & set(piece.names)]
 
@@ -223,16 +224,22 @@ def vanishing_on(shape: Shape, names: tuple[str, ...]) -> Callable[[Array], Arra
     return factor
 
 
-def _joined(shape: Shape) -> Iterator[Shape]:
-    """The parts of a shape that are joined from others."""
+def joined_parts(shape: Shape, cut_out: bool = False) -> Iterator[Shape]:
+    """The parts of a shape some of whose pieces may lie inside the whole, which is what is outside of it if cut out."""
     if isinstance(shape, Combined):
-        if shape.kind == "or":
+        # Outside of what both cover is outside of the one or of the other.
+        if shape.kind == "or" if not cut_out else shape.kind != "or":
             yield shape
         else:
-            yield from _joined(shape.first)
-            yield from _joined(shape.second)
-    elif isinstance(shape, Moved | Named):
-        yield from _joined(shape.shape)
+            yield from joined_parts(shape.first, cut_out)
+            yield from joined_parts(shape.second, cut_out != (shape.kind == "without"))
+    elif isinstance(shape, Named):
+        for part in joined_parts(shape.shape, cut_out):
+            yield Named(part, shape.name, shape.chosen)
+    elif isinstance(shape, Moved):
+        yield from joined_parts(shape.shape, cut_out)
+    else:
+        yield from shape.joined(cut_out)
 
 
 # Numbers -----------------------------------------------------------------------------------------------------------
@@ -260,9 +267,23 @@ def number(value: ArrayLike) -> Any:
     return jnp.asarray(value) if isinstance(value, jax.Array) else np.asarray(value, float)
 
 
-def _rotation(angle: Array, axis: Float[Array, " 3"]) -> Float[Array, "3 3"]:
+def _unturned(space: int) -> Any:
+    return np.eye(space)
+
+
+def library(*values: Any) -> Any:
+    """NumPy for numbers that do not depend on theta, so that they stay in double precision; jax.numpy for others."""
+    return jnp if any(isinstance(value, jax.Array) for value in values) else np
+
+
+def _matrix(rows: list[list[Any]]) -> Any:
+    stack = library(*(value for row in rows for value in row)).stack
+    return stack([stack(row) for row in rows])
+
+
+def _rotation(angle: Any, axis: Any) -> Any:
     """Rodrigues' formula."""
-    x, y, z = axis / jnp.linalg.norm(axis)
-    zero = jnp.zeros_like(x)
-    cross = jnp.stack([jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])])
-    return jnp.eye(3) + jnp.sin(angle) * cross + (1 - jnp.cos(angle)) * (cross @ cross)
+    x, y, z = axis / library(axis).linalg.norm(axis)
+    cross = _matrix([[0 * x, -z, y], [z, 0 * x, -x], [-y, x, 0 * x]])
+    cosine, sine = library(angle).cos(angle), library(angle).sin(angle)
+    return np.eye(3) + sine * cross + (1 - cosine) * (cross @ cross)

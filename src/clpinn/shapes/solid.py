@@ -1,5 +1,6 @@
 """Shapes in space."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from clpinn.errors import DomainError
-from clpinn.shapes.pieces import Bounds, Cap, Facets, Piece, Renamed, Sphere, Wall
+from clpinn.shapes.carried import Cap, Renamed, Wall
+from clpinn.shapes.pieces import Bounds, Facets, Piece, Sphere
 from clpinn.shapes.plane import Disk, Rectangle
-from clpinn.shapes.shape import Shape, number, numbers
+from clpinn.shapes.shape import Shape, joined_parts, number, numbers
 
 
 class Ball(Shape):
@@ -77,13 +79,21 @@ class Extrusion(Shape):
 
     def pieces(self) -> tuple[Piece, ...]:
         pieces: list[Piece] = [Wall(piece, self.low, self.high) for piece in self.shape.pieces()]
-        pieces += [Cap(self.shape, self.low, False, ("bottom",)), Cap(self.shape, self.high, True, ("top",))]
+        for name, height in (("bottom", self.low), ("top", self.high)):
+            pieces.append(Cap(self.shape, self.shape.bounds, height, name == "top", (name,)))
         return tuple(pieces if self.name is None else [Renamed(piece, (self.name, *piece.names)) for piece in pieces])
 
     def mistake(self) -> str | None:
         if not self.low < self.high:
             return f"an extrusion needs low < high, but is from {float(self.low):g} to {float(self.high):g}"
         return self.shape.mistake()
+
+    def joined(self, cut_out: bool) -> Iterator[Shape]:
+        if cut_out:  # its walls and ends go on outside
+            yield self
+        else:
+            for part in joined_parts(self.shape):
+                yield part if self.name is None else part.named(self.name)
 
 
 def Cylinder(centre: Any, radius: ArrayLike, z: Any, name: str | None = None) -> Extrusion:
@@ -117,7 +127,7 @@ class Surface(Shape):
     name: str = eqx.field(static=True)
 
     def __init__(self, source: Any, name: str = "surface"):
-        corners = _read_surface(Path(source)) if isinstance(source, str | Path) else np.asarray(source, float)
+        corners: Any = _read_surface(Path(source)) if isinstance(source, str | Path) else np.asarray(source, float)
         if corners.ndim != 3 or corners.shape[1:] != (3, 3) or len(corners) < 4:
             raise DomainError(
                 f"A surface needs corners of shape (triangles, 3, 3), at least four triangles, but got {corners.shape}."
@@ -156,6 +166,18 @@ class Surface(Shape):
     def pieces(self) -> tuple[Piece, ...]:
         return (Facets(self.corners, names=(self.name,)),)
 
+    def joined(self, cut_out: bool) -> Iterator[Shape]:
+        if cut_out or not self._convex:  # the plane of a triangle goes on beyond it
+            yield self
+
+    @property
+    def _convex(self) -> bool:
+        a, b, c = (self.corners[:, i] for i in range(3))
+        normals = np.cross(b - a, c - a)
+        points = np.unique(self.corners.reshape(-1, 3), axis=0)
+        heights = normals @ points.T - np.sum(normals * a, axis=1)[:, None]
+        return bool(np.max(heights) <= 1e-9 * np.ptp(points) ** 3)
+
 
 def _read_surface(path: Path) -> np.ndarray:
     """The triangles of a mesh file."""
@@ -170,7 +192,7 @@ def _read_surface(path: Path) -> np.ndarray:
         raise DomainError(f"There is no file {path}. Give the path of a mesh, such as an STL file.")
     try:
         mesh = trimesh.load(path, force="mesh")
-        corners = np.asarray(mesh.triangles, float)
+        corners = np.asarray(mesh.triangles, float)  # pyright: ignore[reportAttributeAccessIssue]
     except Exception as error:
         raise DomainError(f"{path} could not be read as a mesh: {type(error).__name__}: {error}.") from error
     return corners

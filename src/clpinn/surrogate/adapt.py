@@ -132,7 +132,7 @@ def paper_batch(
     The sum of squares of these rows is the paper's loss of a task: a weighted sum of mean squares.
     """
     batch = {}
-    for name, points in Collocation.sample(terms.problem, key).points.items():
+    for name, points in Collocation.sample(terms.problem, key).of(theta).items():
         count = len(points)
         weight = np.full((count, len(terms.residual_names[name])), math.sqrt(terms.weights[name] / count))
         arrays = points, np.broadcast_to(theta, (count, len(theta))), weight

@@ -49,6 +49,7 @@ from clpinn.surrogate.error_map import ErrorMap, error_map
 from clpinn.surrogate.field import field
 from clpinn.surrogate.fit import STARTS, Fit, fit
 from clpinn.surrogate.measurements import read as read_measurements
+from clpinn.surrogate.points import surrogate_points
 from clpinn.surrogate.provenance import digest, estimated_at, facts, provenance
 from clpinn.surrogate.trust import ResidualNorms, Trust
 
@@ -122,6 +123,10 @@ class Surrogate:
         """
         answers = field(self.problem, self._answers.at, count, given, self.provenance())
         return answers.assign_attrs(estimated_at(answers, self.errors, self.heads))
+
+    def points(self, count: int, seed: int = 0, /, **theta: float) -> "xarray.Dataset":
+        """The outputs at random points of the domain at one theta, evenly spread: a dataset over `point`."""
+        return surrogate_points(self.problem, self._answers.at, count, seed, theta)
 
     def at(self, theta: Float[np.ndarray, " parameters"]) -> Any:
         """The network that answers at a theta: with its head if one is used there, otherwise the base."""

@@ -31,6 +31,8 @@ EDGE_SHARE = 0.1
 """Share of the candidates drawn denser towards the edges of the domain: a fit errs most at corners it never sees."""
 UNIFORM_SHARE = 0.5
 """Share of the points taken whatever their residual."""
+INTEGRAL_SHARE = 1 / 8
+"""Rows of an integral relative to those of another condition: each takes many points."""
 TASK_LOSS_POINTS = 1024
 """Points of each term that the loss of a task is computed on."""
 
@@ -61,7 +63,8 @@ class Batches:
 
     def candidate_points(self, growth: int = 1) -> dict[str, int]:
         """Candidates of a batch by term."""
-        return {name: CANDIDATES * growth * count for name, count in self.points.items()}
+        several = {name: 1 if name in self.terms.integrals else CANDIDATES for name in self.points}
+        return {name: several[name] * growth * count for name, count in self.points.items()}
 
     def uniform(
         self,
@@ -174,6 +177,7 @@ def _points_per_term(terms: Terms, rows: int) -> dict[str, float]:
     share = CONDITIONS_SHARE if len(terms.residuals) > 1 else 0.0
     conditions = max(1, len(terms.residuals) - 1)
     wanted = {name: rows * (1 - share if name == "interior" else share / conditions) for name in terms.residuals}
+    wanted |= {name: INTEGRAL_SHARE * wanted[name] for name in terms.integrals}
     return {name: count / len(terms.residual_names[name]) for name, count in wanted.items()}
 
 

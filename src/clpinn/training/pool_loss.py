@@ -22,18 +22,29 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from clpinn.formulation.domain import Points
-from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.integrals import integral_rows
+from clpinn.formulation.problem import Condition, Integral, Problem
 from clpinn.keys import Key, split, words
 from clpinn.training.residuals import Terms
 
+INTEGRAL_TIMES = 32
+"""Times at which an integral is taken."""
 BLOCK = 64
 """Tasks whose losses are computed in one call."""
 
 
 class Collocation(eqx.Module):
-    """Points by term ("interior" and the names of the soft conditions), each of shape (points, coordinates)."""
+    """Points by term ("interior" and the names of the soft conditions), each of shape (points, coordinates).
+
+    All tasks share them, unless the domain is a shape: then `at_theta` draws those of a task.
+    """
 
     points: dict[str, Float[Array, "points coordinates"]]
+    at_theta: Callable[[np.ndarray], dict[str, Points]] | None = eqx.field(static=True, default=None)
+
+    def of(self, theta: np.ndarray) -> dict[str, Any]:
+        """The points of the task at a theta."""
+        return self.points if self.at_theta is None else self.at_theta(theta)
 
     @staticmethod
     def sample(problem: Problem, key: Key, fraction: float = 1.0, interior: int | None = None) -> "Collocation":
@@ -41,6 +52,10 @@ class Collocation(eqx.Module):
 
         `interior` is a number of points in place of the problem's own.
         """
+        if problem.domain is not None:
+            draw = _ShapePoints(Terms(problem), key, fraction, interior)
+            points = draw(problem.parameters.centre)
+            return Collocation({name: jnp.asarray(part) for name, part in points.items()}, draw)
         region = problem.interior if interior is None else replace(problem.interior, points=interior)
         if fraction < 1:
             region = region.thinned(fraction, len(problem.coordinates))
@@ -49,7 +64,38 @@ class Collocation(eqx.Module):
         drawn = {"interior": region.sample(problem.coordinates, keys[0])}
         for condition, condition_key in zip(conditions, keys[1:], strict=True):
             drawn[condition.name] = condition.sample(problem.coordinates, condition_key)
+        thetas = np.tile(problem.parameters.centre, (integral_times(problem), 1))
+        for condition in problem.conditions:
+            if isinstance(condition, Integral):  # its nodes do not depend on theta in a box
+                drawn[condition.name] = integral_rows(problem, condition, thetas, key)
         return Collocation({name: jnp.asarray(points) for name, points in drawn.items()})
+
+
+def integral_times(problem: Problem) -> int:
+    """Rows of an integral for one task: one, or one for each of some times."""
+    return INTEGRAL_TIMES if "t" in problem.coordinates.names else 1
+
+
+class _ShapePoints:
+    """Points of a task in the shape of its theta, the same whenever they are asked for."""
+
+    def __init__(self, terms: Terms, key: Key, fraction: float, interior: int | None):
+        problem = terms.problem
+        count = problem.interior.points if interior is None else interior
+        self._counts = {"interior": max(1, round(fraction * count))}
+        self._counts |= {name: condition.points for name, condition in terms.conditions.items()}
+        self._counts |= dict.fromkeys(terms.integrals, integral_times(problem))
+        self._terms, self._keys = terms, dict(zip(self._counts, split(key, len(self._counts)), strict=True))
+        self._drawn: dict[bytes, dict[str, Points]] = {}
+
+    def __call__(self, theta: np.ndarray) -> dict[str, Points]:
+        theta = np.asarray(theta, float)
+        if theta.tobytes() not in self._drawn:
+            self._drawn[theta.tobytes()] = {
+                name: self._terms.sample(name, self._keys[name], np.tile(theta, (count, 1)))
+                for name, count in self._counts.items()
+            }
+        return self._drawn[theta.tobytes()]
 
 
 class Tasks(eqx.Module):
@@ -71,14 +117,21 @@ class Tasks(eqx.Module):
 
 
 class _Points(eqx.Module):
-    """Points of one term in one array: dense ones for active tasks first, then sparse ones for replay tasks."""
+    """Points of one term in one array: dense ones for active tasks first, then sparse ones for replay tasks.
 
-    both: Float[Array, "points coordinates"]
+    The first axis has a row per task, or a single row that all share.
+    """
+
+    both: Float[Array, "tasks points coordinates"]
     dense: int = eqx.field(static=True)
 
     @property
     def sparse(self) -> int:
-        return len(self.both) - self.dense
+        return self.both.shape[1] - self.dense
+
+    def at(self, task: Int[Array, " rows"], point: Int[Array, " rows"]) -> Float[Array, "rows coordinates"]:
+        """The points with these numbers, of tasks with these numbers."""
+        return self.both[0][point] if len(self.both) == 1 else self.both[task, point]
 
 
 class _TaskRows(eqx.Module):
@@ -105,7 +158,7 @@ def _gather(points: _Points, active: Tasks, replay: Tasks, row: Array) -> _TaskR
     task, point = jnp.where(inside, task, 0), jnp.where(inside, point, 0)
     thetas = jnp.concatenate([active.thetas, replay.thetas])
     shares = jnp.concatenate([active.weights / points.dense, replay.weights / max(points.sparse, 1)])
-    return _TaskRows(points.both[point], thetas[task], task, jnp.where(inside, shares[task], 0))
+    return _TaskRows(points.at(task, point), thetas[task], task, jnp.where(inside, shares[task], 0))
 
 
 class PoolLoss:
@@ -133,10 +186,16 @@ class PoolLoss:
         terms = Terms(problem)
         self.dtype = dtype
         self._points = {
-            name: _Points(jnp.concatenate([dense.points[name], sparse.points[name]]).astype(dtype), len(points))
+            name: _Points(jnp.concatenate([dense.points[name], sparse.points[name]]).astype(dtype)[None], len(points))
             for name, points in dense.points.items()
         }
-        self._measured = {name: _Points(jnp.asarray(rows, dtype), len(rows)) for name, rows in terms.measured.items()}
+        self._by_theta = (
+            None if dense.at_theta is None or sparse.at_theta is None else (dense.at_theta, sparse.at_theta)
+        )
+        self._of_tasks: tuple[bytes, dict[str, _Points]] = b"", self._points
+        self._measured = {
+            name: _Points(jnp.asarray(rows, dtype)[None], len(rows)) for name, rows in terms.measured.items()
+        }
         self._batch_rows = batch_rows
         self._sums = _compiled(terms, dtype, chunk, batch, batch_rows, tuple(jax.devices()))
 
@@ -144,9 +203,28 @@ class PoolLoss:
         self, network: Any, active: Tasks, replay: Tasks, key: Key
     ) -> tuple[Float[Array, ""], Any, dict[str, Float[Array, ""]]]:
         """Value, gradient with respect to the network's arrays, and the value by residual name."""
-        points = self._points | self._measured
+        points = self._task_points(active, replay) | self._measured
         drawn = None if self._batch_rows is None else self._drawn_rows(self._batch_rows, active, replay)
         return self._sums.objective(network, points, active, replay, jnp.array(words(key), jnp.uint32), drawn)
+
+    def _task_points(self, *tasks: Tasks) -> dict[str, _Points]:
+        """The points by term that these tasks have, in this order."""
+        if self._by_theta is None:
+            return self._points
+        thetas = np.concatenate([np.asarray(part.thetas, float) for part in tasks])
+        known = np.concatenate([np.arange(len(part.thetas)) < int(part.count) for part in tasks])
+        key = thetas.tobytes() + known.tobytes()
+        if key != self._of_tasks[0]:
+            points = {name: np.zeros((len(thetas), *part.both.shape[1:])) for name, part in self._points.items()}
+            for i in np.flatnonzero(known):
+                dense, sparse = (draw(thetas[i]) for draw in self._by_theta)
+                for name, part in points.items():
+                    part[i] = np.concatenate([dense[name], sparse[name]])
+            placed = {
+                name: _Points(jnp.asarray(part, self.dtype), self._points[name].dense) for name, part in points.items()
+            }
+            self._of_tasks = key, placed
+        return self._of_tasks[1]
 
     def _drawn_rows(self, rows: int, active: Tasks, replay: Tasks) -> dict[str, Int[Array, ""]]:
         """Rows to draw of each term."""
@@ -164,7 +242,7 @@ class PoolLoss:
         for start in range(0, len(thetas), BLOCK):
             block = np.asarray(thetas[start : start + BLOCK])
             tasks = Tasks.padded(block, np.ones(len(block)), BLOCK, self.dtype)
-            values = self._sums.task_losses(network, self._points, tasks)
+            values = self._sums.task_losses(network, self._task_points(tasks), tasks)
             losses.append(np.asarray(values, dtype=float)[: len(block)])
         return np.concatenate(losses) if losses else np.zeros(0)
 

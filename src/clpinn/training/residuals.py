@@ -5,6 +5,7 @@ values in one array, so the theta that is given with it is not used.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,10 +15,11 @@ from jaxtyping import Array, Float
 from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import data_points
 from clpinn.formulation.identity import Identity
+from clpinn.formulation.integrals import integral_columns, integral_residuals, integral_rows
 from clpinn.formulation.pointwise import condition_residuals, constant_network, normal_names, residuals, values
-from clpinn.formulation.problem import Condition, Data, Problem
+from clpinn.formulation.problem import Condition, Data, Integral, Problem
 from clpinn.formulation.shaped import inside_points, region_points
-from clpinn.keys import Key, fold_in, generator
+from clpinn.keys import Key, fold_in, generator, make_key
 
 Residuals = Callable[[Any, Array, Array], dict[str, Array]]
 """(network, point, theta) -> residuals by name."""
@@ -31,16 +33,28 @@ class Terms:
         self.residuals: dict[str, Residuals] = {"interior": _equation(problem)}
         self.weights = {"interior": 1.0}
         self.conditions: dict[str, Condition] = {}
+        self.integrals: dict[str, Integral] = {}
         self.data: dict[str, Data] = {}
         for condition in problem.conditions:
             self.weights[condition.name] = condition.weight
             if isinstance(condition, Data):
                 self.data[condition.name] = condition
                 self.residuals[condition.name] = _misfit(problem, condition)
+            elif isinstance(condition, Integral):
+                self.integrals[condition.name] = condition
+                self.residuals[condition.name] = partial(integral_residuals, problem, condition)
             else:
                 self.conditions[condition.name] = condition
                 self.residuals[condition.name] = _condition(problem, condition)
         self.measured = {name: _measured(problem, data) for name, data in self.data.items()}
+        middle, key = problem.parameters.centre[None], make_key(0)
+        rules = {name: integral_rows(problem, each, middle, key)[0] for name, each in self.integrals.items()}
+        self._integral_columns = {name: len(rule) for name, rule in rules.items()}
+        self.measures = {
+            name: float(rule.reshape(-1, integral_columns(problem, self.integrals[name]))[:, -1].sum())
+            for name, rule in rules.items()
+        }
+        """What each integral is over: a length, an area, a volume, in the middle of the parameter box."""
         self.residual_names = {name: self._names(name) for name in self.residuals}
 
     def __eq__(self, other: object) -> bool:
@@ -56,9 +70,11 @@ class Terms:
         return list(jax.eval_shape(lambda x, theta: self.residuals[name](network, x, theta), point, theta))
 
     def columns(self, name: str) -> int:
-        """Numbers of a point of a term: coordinates; with them a normal, or a theta and measured values."""
+        """Numbers of a point of a term: coordinates, with a normal, or a theta and measured values; or many nodes."""
         if name in self.measured:
             return self.measured[name].shape[1]
+        if name in self.integrals:
+            return self._integral_columns[name]
         return len(self.problem.coordinates) + len(normal_names(self.problem, self.conditions.get(name)))
 
     def sample(self, name: str, key: Key, thetas: Points, edge_share: float = 0.0) -> Points:
@@ -70,6 +86,8 @@ class Terms:
         if name in self.measured:
             rows = self.measured[name]
             return rows[(generator(key).random(count) * len(rows)).astype(int)]
+        if name in self.integrals:
+            return integral_rows(self.problem, self.integrals[name], thetas, key)
         box = self.problem.coordinates
         if self.problem.domain is not None:
             if name == "interior":

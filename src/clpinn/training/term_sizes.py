@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from clpinn.formulation.domain import Box, Points
+from clpinn.formulation.integrals import integral_sizes
 from clpinn.formulation.pointwise import residual_sizes, values
 from clpinn.formulation.problem import Condition, Data
 from clpinn.keys import Key, split
@@ -189,5 +190,10 @@ def _size_functions(terms: Terms) -> dict[str, SizeFunction]:
     def of_equation(condition: Condition | None) -> SizeFunction:
         return lambda network, x, theta: residual_sizes(problem, condition, network, x, theta)
 
-    functions = {name: of_equation(terms.conditions.get(name)) for name in terms.residuals if name not in terms.data}
+    apart = {*terms.data, *terms.integrals}
+    functions = {name: of_equation(terms.conditions.get(name)) for name in terms.residuals if name not in apart}
+    functions |= {
+        name: partial(integral_sizes, problem, integral, terms.measures[name])
+        for name, integral in terms.integrals.items()
+    }
     return functions | {data.name: of_data(data) for data in terms.data.values()}

@@ -67,3 +67,9 @@ function extremes(values) {
   }
   return [low, high];
 }
+
+// The same; from 0 to 1 if no value is finite.
+function finiteExtremes(values) {
+  const [low, high] = extremes(values);
+  return low <= high ? [low, high] : [0, 1];
+}

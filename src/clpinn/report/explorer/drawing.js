@@ -16,7 +16,7 @@ class Drawing {
     this.cutPanels = this.cutFigures.map((figure) => new Panel(figure.querySelector("canvas")));
     this.sensitivities = new Sensitivities(root, view);
     this.style = {}; // the page's colours
-    this.field = null; // {points, acrossUnits, upUnits, theta, values}: the network on a grid
+    this.field = null; // {points, acrossUnits, upUnits, theta, values, outlines}: the network on a grid
     this.coarse = false; // true while something is dragged: the field has few nodes
     this.heldScale = null; // a colour scale that the reader holds fixed
     this.errorFields = new Map(); // the last field of the reference and of the estimates, each computed once per key
@@ -41,7 +41,8 @@ class Drawing {
     const acrossUnits = evenUnits(view.planar ? count : 4 * count);
     const upUnits = view.planar ? evenUnits(count) : Float64Array.of(0);
     const points = view.gridPoints(acrossUnits, upUnits);
-    return { points, acrossUnits, upUnits, theta: [...theta], values: view.evaluate(points, theta) };
+    const outlines = view.outlines(acrossUnits.length, upUnits.length, theta);
+    return { points, acrossUnits, upUnits, theta: [...theta], values: view.evaluate(points, theta), outlines };
   }
 
   // The colour scale now: the one held, or one for the network and the reference beside it.
@@ -59,8 +60,9 @@ class Drawing {
     const key = [index, view.output, this.coarse, ...elsewhere].join(" ");
     if (this.errorFields.get(errors)?.key !== key) {
       const field = this.evaluated(this.coarse ? 32 : 64, errors.thetas[index]);
-      const error = errors.errorsAt(index, field.points);
-      const values = field.values[view.output].map((value, k) => value - error[k]);
+      const network = field.values[view.output]; // NaN outside a domain that is a shape
+      const error = errors.errorsAt(index, field.points).map((e, k) => (Number.isNaN(network[k]) ? NaN : e));
+      const values = network.map((value, k) => value - error[k]);
       this.errorFields.set(errors, { key, ...field, error, reference: values });
     }
     return this.errorFields.get(errors);
@@ -100,6 +102,10 @@ class Drawing {
       const u = view.physicalUnits(field.values, view.across), v = view.physicalUnits(field.values, view.up);
       const pixels = this.coarse ? [210, 160] : [420, 320];
       panel.picture(meshPicture(u, v, nodes, ...counts, scale, ...pixels), true);
+    } else if (field.outlines.length) {
+      const image = gridPicture(spread(nodes, ...counts), ...counts, scale);
+      panel.picture(image, false, field.outlines.map((outline) => outline.cells));
+      field.outlines.forEach((outline) => panel.segments(outline.lines));
     } else panel.picture(gridPicture(nodes, ...counts, scale), false);
     const [u, v] = view.shown.map((k) => view.unit(k));
     panel.dashed([[[0, v], [1, v]], [[u, 0], [u, 1]]]);
@@ -118,7 +124,7 @@ class Drawing {
     figure.hidden = layer === null;
     if (layer === null) return;
     const errors = { error: this.reference, estimate: this.estimates }[layer];
-    const field = errors ? this.fieldWithErrors(errors) : this.field;
+    const field = errors ? this.fieldWithErrors(errors) : this.fieldWithPin();
     const differences = errors ? field.error : this.changes();
     const scale = this.colours.differences(...extremes(differences));
     if (view.planar) this.paintPlane(this.differencePanel, field, differences, scale);
@@ -127,6 +133,12 @@ class Drawing {
       this.paintLines(this.differencePanel, view.across, scale, [{ u, values: differences, colour: "network" }]);
     }
     this.words.describeDifference(layer, field.theta, differences);
+  }
+
+  // The field, with the domain of the pinned theta besides its own.
+  fieldWithPin() {
+    const { view, field } = this, pinned = view.outlines(field.acrossUnits.length, field.upUnits.length, view.pin);
+    return { ...field, outlines: [...field.outlines, ...pinned] };
   }
 
   // The field minus that of the pinned theta at the same drawn places; NaN where only one of them is in its domain.

@@ -1,13 +1,15 @@
 // The live explorer: sliders, the network's field, the reference and errors beside it, cuts through the cursor.
 
 // Fill the section `root`. `data` is what explorer.py tells of the problem; evaluate(points, theta) is the network;
-// place(points, theta) gives physical coordinates, or is null.
-function explore(root, data, evaluate, place) {
+// place(points, theta) gives physical coordinates, distance(points, theta) the signed distance to the boundary; both
+// may be null.
+function explore(root, data, evaluate, place, distance) {
   const number = document.querySelectorAll(".clpinn-explorer").length;
   root.id ||= `clpinn-explorer-${number}`;
-  const view = new View(data, evaluate, place);
+  const view = new View(data, evaluate, place, distance);
   const reference = data.references && new Reference(data.references, view);
   if (reference) view.theta = [...reference.thetas[reference.nearest()]]; // so that the page opens with a comparison
+  view.enter();
   const estimates = data.estimates && new Estimates(data.estimates, view);
   const drawing = new Drawing(root, view, reference, estimates, new Colours(data.colours));
   const redraws = new Redraws(drawing);

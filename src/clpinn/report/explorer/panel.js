@@ -33,12 +33,36 @@ class Panel {
     return [x + u * width, y + (1 - v) * height];
   }
 
-  // Fill the frame with an image: to its edges, or with its outermost pixels' middles on the frame.
-  picture(image, toEdges) {
+  // Fill the frame with an image: to its edges, or with its outermost pixels' middles on the frame. Only
+  // what all of the `parts` cover is filled: each is a list of polygons with rows [u, v].
+  picture(image, toEdges, parts = []) {
     const { x, y, width, height } = this.inside, context = this.context;
+    context.save();
+    for (const cells of parts) {
+      context.beginPath();
+      cells.forEach((cell) => this.trace(cell));
+      context.clip();
+    }
     context.imageSmoothingEnabled = true;
     if (toEdges) context.drawImage(image, x, y, width, height);
     else context.drawImage(image, 0.5, 0.5, image.width - 1, image.height - 1, x, y, width, height);
+    context.restore();
+  }
+
+  // Thin lines in the colour of the text, each of rows [u, v].
+  segments(lines) {
+    const context = this.context;
+    context.strokeStyle = this.style.ink;
+    context.lineWidth = 1.2;
+    context.lineCap = "round";
+    context.beginPath();
+    lines.forEach((line) => this.trace(line));
+    context.stroke();
+    context.lineCap = "butt";
+  }
+
+  trace(line) {
+    line.forEach(([u, v], k) => this.context[k ? "lineTo" : "moveTo"](...this.place(u, v)));
   }
 
   // The frame with ticks and names of the axes that run to the right and up.

@@ -41,7 +41,7 @@ class Sensitivities {
     view.parameters.forEach((axis, k) => {
       const units = evenUnits(count), values = units.map((unit) => this.valueAt(k, unit));
       const here = toUnit(axis, view.theta[k]), value = view.valueAt(view.theta);
-      const [low, high] = extremes([...values, value]);
+      const [low, high] = finiteExtremes([...values, value]);
       const pad = 0.06 * (high - low) || Math.abs(low) * 1e-3 || 1;
       const vertical = { name: view.output, low: low - pad, high: high + pad, scale: "linear" };
       const { figure, panel } = this.figures[k];

@@ -1,12 +1,16 @@
 // What is looked at: a problem, its network, and the theta, the point, the output and the pin that the reader chose.
 class View {
   // `data` is what explorer.py tells of the problem; evaluate(points, theta) is the network; place(points, theta) gives
-  // physical coordinates where theta moves the geometry, and is null otherwise.
-  constructor(data, evaluate, place) {
+  // physical coordinates where theta moves the geometry, and distance(points, theta) the signed distance to the
+  // boundary of a domain that is a shape. Both are null otherwise.
+  constructor(data, evaluate, place, distance) {
     this.coordinates = data.coordinates;
     this.parameters = data.parameters;
     this.outputs = data.outputs;
-    this.evaluate = evaluate;
+    this.domain = distance ? new Domain(distance) : null;
+    this.evaluate = (points, theta) => {
+      return this.domain ? this.domain.masked(evaluate(points, theta), points, theta) : evaluate(points, theta);
+    };
     this.time = this.coordinates.findIndex((axis) => axis.name === "t");
     // Two coordinates are shown: time only where there are no two others, and then time runs to the right.
     const steady = this.coordinates.map((_, k) => k).filter((k) => k !== this.time);
@@ -60,6 +64,21 @@ class View {
     this.settle();
   }
 
+  // Start at a point of the domain: the node of a grid nearest to the point.
+  enter() {
+    const { domain, theta, point } = this;
+    if (!domain || domain.inside(Float64Array.from(point), theta)[0]) return;
+    const points = this.gridPoints(evenUnits(41), evenUnits(41)), width = point.length;
+    let least = Infinity;
+    domain.inside(points, theta).forEach((inside, r) => {
+      const node = points.slice(r * width, (r + 1) * width);
+      const apart = this.coordinates.map((axis, k) => toUnit(axis, node[k]) - toUnit(axis, point[k]));
+      const far = Math.hypot(...apart);
+      if (inside && far < least) [least, this.point] = [far, [...node]];
+    });
+    this.wanted = this.drawnPoint();
+  }
+
   // Find the point of the box where the reader wants it. After a change of theta it may lie outside: then near it.
   settle() {
     this.point = this.geometry ? [...this.boxPoint(this.theta, this.wanted).points] : [...this.wanted];
@@ -108,12 +127,20 @@ class View {
       points.set(this.point, r * this.coordinates.length);
       points[r * this.coordinates.length + along] = fromUnit(this.coordinates[along], target[i]);
     });
-    return { u, points, inside: targets.map(() => true) };
+    return { u, points, inside: this.domain ? this.domain.inside(points, theta) : targets.map(() => true) };
   }
 
   // The output along a line; NaN outside the domain.
   outputAlong(line, theta) {
     return this.evaluate(line.points, theta)[this.output].map((value, r) => (line.inside[r] ? value : NaN));
+  }
+
+  // What the domain of a theta covers on a grid of so many nodes, in a list; none where it is the whole box.
+  outlines(across, up, theta) {
+    if (!this.domain) return [];
+    const counts = [across, up].map((count) => FINER * (count - 1) + 1);
+    const points = this.gridPoints(...counts.map(evenUnits));
+    return [belowZero(this.domain.distance(points, theta).distance, ...counts)];
   }
 
   // Where theta moves the geometry: the places on drawnAxis(k) of the points that the network was evaluated at.

@@ -18,10 +18,17 @@ class Words {
       "The network itself runs in this page, with its weights in single precision.",
       data.parameters.length ? trained : "",
       data.heads ? `Its heads at ${data.heads} single thetas are left out here.` : "",
+      data.unmasked ? "The shape of the domain cannot run in this page: fields are drawn outside it, too." : "",
       this.reference ? "" : "There is no reference to compare with.",
       this.estimates ? "Estimated errors come from solving the linearised equations for them." : "",
       "The address of this page holds what you see: copy it to share this view.",
     ].join(" ");
+  }
+
+  // "from 0.1 to 0.5": the smallest and the largest value, if there are any inside the domain.
+  covered(values, digits) {
+    const [low, high] = extremes(values), { domain } = this.view;
+    return domain && low > high ? "nowhere: all is outside" : `from ${text(low, digits)} to ${text(high, digits)}`;
   }
 
   // " at nu = 0.03", or nothing where there are no parameters.
@@ -32,27 +39,29 @@ class Words {
   // The value at the cursor, and those of the reference and of the pinned theta there.
   describePoint(value, error, pinned) {
     const { view } = this;
-    const parts = [`At ${named(view.coordinates, view.drawnPoint())}: ${view.output} = ${text(value, 6)}`];
-    if (error !== null) parts.push(`reference ${text(value - error, 6)}, error ${text(error, 2)}`);
+    const outside = view.domain && Number.isNaN(value); // of a shape
+    const shown = outside ? "outside the domain" : `${view.output} = ${text(value, 6)}`;
+    const parts = [`At ${named(view.coordinates, view.drawnPoint())}: ${shown}`];
+    if (error !== null && !outside) parts.push(`reference ${text(value - error, 6)}, error ${text(error, 2)}`);
     if (pinned !== null) parts.push(`pinned ${Number.isFinite(pinned) ? text(pinned, 6) : "outside its domain"}`);
     this.find("output").textContent = parts.join("; ");
   }
 
   describeField(values) {
-    const { view } = this, [low, high] = extremes(values);
+    const { view } = this, covered = this.covered(values);
     const title = view.output + this.at(view.theta);
     this.find(".field h3").textContent = title;
-    this.find(".range").textContent = `${view.output} from ${text(low)} to ${text(high)}`;
-    this.find(".field canvas").setAttribute("aria-label", `${title}, from ${text(low)} to ${text(high)}`);
+    this.find(".range").textContent = `${view.output} ${covered}`;
+    this.find(".field canvas").setAttribute("aria-label", `${title}, ${covered}`);
   }
 
   describeCut(figure, along, values) {
-    const { view } = this, [low, high] = extremes(values);
+    const { view } = this, covered = this.covered(values);
     const other = along === view.across ? view.up : view.across;
     const where = named([view.coordinates[other]], [view.drawnPoint()[other]]);
     const title = `${view.output} along ${view.coordinates[along].name} at ${where}`;
     figure.querySelector("h3").textContent = title;
-    figure.querySelector("canvas").setAttribute("aria-label", `${title}, from ${text(low)} to ${text(high)}`);
+    figure.querySelector("canvas").setAttribute("aria-label", `${title}, ${covered}`);
   }
 
   // Which line is which, below a figure with lines.
@@ -95,14 +104,13 @@ class Words {
 
   // The figure of differences: what is subtracted from what, at which thetas, and how large it is.
   describeDifference(layer, theta, values) {
-    const { view } = this, [low, high] = extremes(values);
-    const range = `${text(low, 3)} to ${text(high, 3)}`;
+    const { view } = this, range = this.covered(values, 3);
     const [title, what] = {
-      error: () => [`Error${this.at(theta)}: network minus reference`, `Error of ${view.output} from ${range}.`],
+      error: () => [`Error${this.at(theta)}: network minus reference`, `Error of ${view.output} ${range}.`],
       estimate: () => [`Estimated error${this.at(theta)}: network minus solution`, this.estimatedRange(range)],
       change: () => [
         `Change of ${view.output} since the pin`,
-        `${view.output}${this.at(theta)} minus ${view.output}${this.at(view.pin)}: from ${range}.`,
+        `${view.output}${this.at(theta)} minus ${view.output}${this.at(view.pin)}: ${range}.`,
       ],
     }[layer]();
     this.find(".difference h3").textContent = title;
@@ -113,7 +121,7 @@ class Words {
     const { view, estimates } = this, index = estimates.nearest();
     const where = view.parameters.length && !estimates.isAt(index) ? " It is at the nearest theta with an estimate." : "";
     const doubt = estimates.resolved[index] ? "" : " Do not trust it: it is not resolved.";
-    return `Estimated error of ${view.output} from ${range}.${where}${doubt}`;
+    return `Estimated error of ${view.output} ${range}.${where}${doubt}`;
   }
 }
 

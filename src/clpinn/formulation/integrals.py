@@ -1,0 +1,146 @@
+"""Integral conditions as rows: a row is a quadrature rule at one theta, and at one time if there is time."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from clpinn.errors import ProblemError
+from clpinn.formulation.calls import as_scalars, call_by_name
+from clpinn.formulation.domain import Points
+from clpinn.formulation.identity import Identity
+from clpinn.formulation.pointwise import Network, condition_residuals, residual_sizes
+from clpinn.formulation.problem import Integral, Problem
+from clpinn.formulation.regions import At, On
+from clpinn.formulation.shaped import chosen_pieces, normal_names, shape_at, spanned
+from clpinn.keys import Key, generator
+from clpinn.shapes import points
+from clpinn.shapes.quadrature import Rule, boundary_rule, box_rule, section_rule
+
+
+def integral_rows(problem: Problem, integral: Integral, thetas: Points, key: Key) -> Points:
+    """A row for each theta: all nodes, one after the other, each with its coordinates, its normal and its weight."""
+    unit = generator(key).random(len(thetas))
+    fixed, parts = dict(integral.on.fixed), dict(integral.on.parts)
+    times = np.zeros(len(thetas))
+    if "t" in problem.coordinates.names:
+        axis = problem.coordinates["t"]
+        low, high = parts.get("t", (axis.low, axis.high))
+        times = np.full(len(thetas), fixed["t"]) if "t" in fixed else low + unit * (high - low)
+    number = problem.conditions.index(integral)
+    with jax.enable_x64(True):
+        return np.asarray(_rows(Identity(problem), number, np.asarray(thetas, float), times))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _rows(identity: Identity, number: int, thetas: Array, times: Array) -> Array:
+    problem = identity.problem
+    integral = problem.conditions[number]
+    assert isinstance(integral, Integral)
+
+    def row(pair: tuple[Array, Array]) -> Array:
+        theta, time = pair
+        rule, names = _rule(problem, integral, theta), spanned(problem)
+        columns = {name: rule.x[:, i] for i, name in enumerate(names)} | {"t": jnp.full(len(rule.x), time)}
+        nodes = [columns[name] for name in problem.coordinates]
+        nodes += [rule.normal[:, i] for i in range(len(normal_names(problem, integral.condition)))]
+        return jnp.stack([*nodes, rule.weight], axis=1).reshape(-1)
+
+    return jax.lax.map(row, (thetas, times), batch_size=64)
+
+
+def _rule(problem: Problem, integral: Integral, theta: Array) -> Rule:
+    """The quadrature rule of an integral at a theta."""
+    names, region = spanned(problem), integral.on
+    fixed = {names.index(name): value for name, value in region.fixed if name != "t"}
+    parts = {names.index(name): ends for name, ends in region.parts if name != "t"}
+    axes = [problem.coordinates[name] for name in names]
+    low, high = jnp.asarray([axis.low for axis in axes]), jnp.asarray([axis.high for axis in axes])
+    shape = None
+    if problem.domain is not None:
+        shape = shape_at(problem, dict(zip(problem.parameters, theta, strict=True)))
+        low, high = map(jnp.asarray, shape.bounds)
+    if isinstance(region, On):
+        assert shape is not None
+        rule = boundary_rule(shape, chosen_pieces(shape, region.names))
+        for axis, (first, last) in parts.items():
+            within = (first <= rule.x[:, axis]) & (rule.x[:, axis] <= last)
+            rule = rule._replace(weight=jnp.where(within, rule.weight, 0.0))
+        return rule
+    for axis, (first, last) in parts.items():
+        low, high = low.at[axis].max(first), high.at[axis].min(last)
+    if shape is None:
+        return box_rule((low, high), fixed)
+    limit = points.CLOSED * points.extent(shape.bounds) if fixed else 0.0
+    rule = section_rule(lambda x: shape.distance(x) <= limit, (low, high), fixed)
+    if fixed or parts:
+        return rule
+    # The boundary gives the exact area or volume, by the divergence theorem.
+    boundary = boundary_rule(shape, shape.pieces())
+    volume = jnp.sum(boundary.weight * jnp.sum((boundary.x - (low + high) / 2) * boundary.normal, axis=1)) / len(names)
+    return rule._replace(weight=rule.weight * volume / jnp.sum(rule.weight))
+
+
+def integral_residuals(
+    problem: Problem, integral: Integral, network: Network, row: Float[Array, " row"], theta: Array
+) -> dict[str, Array]:
+    """The integral minus what it equals, by the name of the integral or of each integrand."""
+    nodes = row.reshape(-1, integral_columns(problem, integral))
+    at = partial(condition_residuals, problem, integral.condition, network)
+    by_name = jax.vmap(lambda node: at(node, theta))(nodes[:, :-1])
+    target = _target(problem, integral, nodes[0], theta, list(by_name))
+    return {name: jnp.sum(nodes[:, -1] * values) - target[name] for name, values in by_name.items()}
+
+
+def integral_sizes(
+    problem: Problem, integral: Integral, measure: float, network: Network, x: Array, theta: Array
+) -> dict[str, dict[str, Array]]:
+    """How large the terms of the integral are, from the integrand at a point inside times the measure of its region."""
+    sizes = residual_sizes(problem, integral.condition, network, x[: len(problem.coordinates)], theta)
+    target = _target(problem, integral, x, theta, list(sizes))
+    return {
+        name: {output: measure * size for output, size in by_output.items()}
+        | {"": measure * by_output[""] + jnp.abs(target[name])}
+        for name, by_output in sizes.items()
+    }
+
+
+def integral_columns(problem: Problem, integral: Integral) -> int:
+    """Numbers of one node in a row."""
+    return len(problem.coordinates) + len(normal_names(problem, integral.condition)) + 1
+
+
+def _target(problem: Problem, integral: Integral, x: Array, theta: Array, names: list[str]) -> dict[str, Any]:
+    """What the integrals equal, by name."""
+    label = f"equals of integral {integral.name!r}"
+    if not callable(integral.equals):
+        result: Any = integral.equals
+    else:
+        given = dict(zip(problem.parameters, theta, strict=True))
+        if "t" in problem.coordinates.names:
+            given["t"] = x[problem.coordinates.names.index("t")]
+        result = call_by_name(integral.equals, label, given)
+    target = as_scalars(result, label, integral.name)
+    if set(target) != set(names):
+        raise ProblemError(f"{label} must give {', '.join(names)}, but gives {', '.join(target)}.")
+    return target
+
+
+def check_integral(problem: Problem, integral: Integral) -> None:
+    """Raise an error if an integral cannot be computed for this problem."""
+    if not isinstance(integral.on, At | On):
+        raise ProblemError(
+            f"Integral {integral.name!r} is over on=cl.at(x=0), on=cl.at() for the whole domain, or on=cl.on('hole') "
+            f"for pieces of a boundary, but got on={integral.on!r}."
+        )
+    if problem.place is not None:
+        raise ProblemError(
+            f"Integral {integral.name!r} needs lengths and areas, which place changes. Draw the domain as a shape, or "
+            "leave the integral out."
+        )
+    if isinstance(integral.on, On) and problem.domain is None:
+        integral.on.sample(problem.coordinates, 1, (0, 0))
+    problem.coordinates.require([name for name, _ in (*integral.on.fixed, *integral.on.parts)])
