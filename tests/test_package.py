@@ -53,7 +53,17 @@ FLOW: dict[str, list[str]] = {
         "__init__",
     ],
     "networks": ["layers", "architecture", "fnn", "standard", "p2inn", "generated", "hyperpinn", "metapinn", "make"],
-    "estimation": ["splines", "perturbed_programs", "least_squares", "meshes", "jumps", "results", "estimate"],
+    "estimation": [
+        "splines",
+        "elements",
+        "perturbed_programs",
+        "least_squares",
+        "meshes",
+        "jumps",
+        "spaces",
+        "results",
+        "estimate",
+    ],
     "training": [
         "tasks",
         "gaussian_process",

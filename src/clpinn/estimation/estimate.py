@@ -21,15 +21,13 @@ from jaxtyping import Float
 from scipy.linalg import LinAlgError
 
 from clpinn.errors import ProblemError
-from clpinn.estimation.jumps import jumps_by_axis
+from clpinn.estimation.elements import Elements, elements_of
 from clpinn.estimation.least_squares import assembled, largest_left, relative_weights, solved
-from clpinn.estimation.meshes import Breaks, curvature_breaks, refined_breaks, with_jumps
 from clpinn.estimation.perturbed_programs import PerturbedPrograms, programs_of
 from clpinn.estimation.results import Correction, Estimate, relative_difference, relative_norms
-from clpinn.estimation.splines import Splines, SplineSpace
-from clpinn.formulation.domain import Grid
+from clpinn.estimation.spaces import INTERVALS, Spaces
+from clpinn.estimation.splines import SplineSpace
 from clpinn.formulation.identity import Identity
-from clpinn.formulation.perturbed import from_scaled
 from clpinn.formulation.problem import Problem
 from clpinn.networks.architecture import cast
 
@@ -37,14 +35,6 @@ TOLERANCE = 0.15
 """Two resolutions agree if their errors differ by less than this fraction. Two weightings must agree as well."""
 FUNCTIONS = 12000
 """Unknowns at most."""
-INTERVALS = {1: 24, 2: 12, 3: 6}
-"""Intervals of each axis at the start, by the number of coordinates. More coordinates have too many products."""
-DEGREE, DEGREE_3 = 5, 4
-"""Degree of the splines, with up to two and with three coordinates. An equation of high order gets a higher one."""
-ABOVE_ORDER = 3
-"""The degree is at least the highest order of a derivative plus this."""
-OVERSAMPLING = 2.0
-"""Points on an axis for each spline, at least."""
 NOT_FINITE = "The error is not estimated: residuals with their derivatives are not finite everywhere."
 LARGE = 0.02
 """A relative error above this takes more Newton steps."""
@@ -54,12 +44,6 @@ HOPELESS = 5
 """So many resolutions in a row that leave a doubt, or at which Newton's method does not converge, end an estimate."""
 SMALL_DOUBT, FALLING, FALLS = 0.5, 0.75, 2
 """A doubt below the first is gone, too, if it fell to the second fraction or less at so many refinements in a row."""
-NEARLY_SOLVED = 0.05
-"""If only this fraction of the residual is left, the next resolution is a little finer and not much."""
-LITTLE, SLOW, FAST = 1.2, 1.15, 0.65
-"""Growth of the number of intervals: a little, or for an axis with none and with most of what is left (SLOW + FAST)."""
-SAMPLES = {1: 801, 2: 129, 3: 33}
-"""Values on each axis of the grid on which the surrogate's curvature is seen."""
 
 
 class Estimator:
@@ -123,8 +107,8 @@ class _Level:
     """The error at one resolution."""
 
     space: SplineSpace
-    per_interval: list[int]
-    """Points of the equation in an interval of each axis."""
+    by_term: list[list[Elements]]
+    """Where the equation and each condition hold."""
     relative_weights: list[Float[np.ndarray, " elements"]]
     """Factors that make all residuals of the network count alike, by block."""
     left: list[Float[np.ndarray, "elements rows"]]
@@ -147,24 +131,21 @@ class _Search:
     def __init__(self, estimator: Estimator, programs: PerturbedPrograms, network: Any, theta: np.ndarray):
         self.estimator, self.programs, self.network, self.theta = estimator, programs, network, theta
         self.problem, self.grid = estimator.problem, estimator.evaluation
-        order = max(max(index) for index in programs.indices)
-        few = len(self.problem.coordinates) < 3
-        self.degree = max(DEGREE if few else DEGREE_3, order + ABOVE_ORDER)
+        self.spaces = Spaces(programs, network, theta, estimator.functions)
         self.base = self._values(np.zeros((len(self.grid), len(self.problem.outputs))))
 
     def estimate(self) -> Estimate:
         start = time.monotonic()
-        breaks = self._first_breaks()
-        size = self._space(breaks).size
-        if size > self.estimator.functions:
-            limit = f"the coarsest resolution needs {size} functions, more than {self.estimator.functions}"
+        space = self.spaces.first()
+        if space.size > self.estimator.functions:
+            limit = f"the coarsest resolution needs {space.size} functions, more than {self.estimator.functions}"
             return self.estimator._without_answer(f"The error is not estimated: {limit}.")
         before: _Level | None = None
         difference, in_doubt = math.inf, 0
         moves: list[float] = []
         while True:
             began = time.monotonic()
-            level = self._level(breaks)
+            level = self._level(space)
             if level is None:
                 return self.estimator._without_answer(NOT_FINITE)
             error = level.corrected - self.base
@@ -180,11 +161,10 @@ class _Search:
             else:
                 moves.clear()
             in_doubt = in_doubt + 1 if doubt or not level.converged else 0
-            breaks = self._refined(level)
-            needed = self._space(breaks).size
-            cost = (time.monotonic() - began) * (needed / level.space.size) ** 1.5
-            if needed > self.estimator.functions:
-                limit = f"a finer resolution needs {needed} functions, more than {self.estimator.functions}"
+            space = self.spaces.finer(level.space, level.by_term[0][0], level.left, level.largest_left)
+            cost = (time.monotonic() - began) * (space.size / level.space.size) ** 1.5
+            if space.size > self.estimator.functions:
+                limit = f"a finer resolution needs {space.size} functions, more than {self.estimator.functions}"
             elif in_doubt == HOPELESS:
                 limit = f"the last {HOPELESS} resolutions did not change that"
             elif self.estimator.seconds is not None and time.monotonic() - start + cost > self.estimator.seconds:
@@ -196,23 +176,21 @@ class _Search:
 
     # One resolution ----------------------------------------------------------------------------------------------
 
-    def _level(self, breaks: list[Breaks]) -> _Level | None:
+    def _level(self, space: SplineSpace) -> _Level | None:
         """The error in one spline space; None if the residuals are not finite or nothing determines the error."""
-        space = self._space(breaks)
-        per_interval = [
-            max(self.degree - 1, math.ceil(OVERSAMPLING * axis.count / axis.intervals)) for axis in space.axes
-        ]
-        return self._newton(space, per_interval, None)
+        per_interval = self.spaces.points_per_interval(space)
+        by_term = [elements_of(self.problem, space, term, per_interval) for term in self.programs.terms]
+        return self._newton(space, by_term, None)
 
-    def _newton(self, space: SplineSpace, per_interval: list[int], weights: list[np.ndarray] | None) -> _Level | None:
+    def _newton(
+        self, space: SplineSpace, by_term: list[list[Elements]], weights: list[np.ndarray] | None
+    ) -> _Level | None:
         """Newton's method from the network. Weights are factors of the rows by block and element."""
         unknowns = np.zeros(space.size)
         whole: list[np.ndarray] = []
         relative: list[np.ndarray] = []
         for step in range(1, NEWTON_STEPS + 1):
-            terms = list(
-                assembled(self.programs, space, self.network, self.theta, unknowns, self._amplitudes, per_interval)
-            )
+            terms = list(assembled(self.programs, by_term, self.network, self.theta, unknowns, self._amplitudes))
             blocks = [block for term in terms for block in term]
             if not all(np.isfinite(block.residuals).all() and np.isfinite(block.matrix).all() for block in blocks):
                 return None
@@ -235,7 +213,7 @@ class _Search:
                 break
         left = solution.left[: len(terms[0])]
         fraction = largest_left(terms, solution.left, whole)
-        return _Level(space, per_interval, relative, left, fraction, unknowns, corrected, step, bool(converged))
+        return _Level(space, by_term, relative, left, fraction, unknowns, corrected, step, bool(converged))
 
     def _moved(self, level: _Level) -> float:
         """How far the error moves if all residuals count alike, relative to the error.
@@ -244,7 +222,7 @@ class _Search:
         is a compromise, and one that leaves a small residual alone may hide a large error: a start value of 1e-3 from
         which an epidemic grows.
         """
-        other = self._newton(level.space, level.per_interval, level.relative_weights)
+        other = self._newton(level.space, level.by_term, level.relative_weights)
         if other is None or not other.converged:
             return math.inf
         return relative_difference(level.corrected - self.base, other.corrected - self.base, level.corrected)
@@ -259,73 +237,12 @@ class _Search:
     def _values(self, raw: np.ndarray) -> Float[np.ndarray, "points outputs"]:
         return self.programs.values(self.network, self.grid.points, self.theta, raw)
 
-    # Meshes ------------------------------------------------------------------------------------------------------
-
     @cached_property
     def _amplitudes(self) -> Float[np.ndarray, " outputs"]:
         """The size of a perturbation of each output: that of the output itself."""
         spread = self.base.std(axis=0)
         size = np.where(spread > 0, spread, np.abs(self.base).max(axis=0))
         return np.where(size > 0, size, 1.0)
-
-    def _first_breaks(self) -> list[Breaks]:
-        box, side = self.problem.coordinates, SAMPLES[len(self.problem.coordinates)]
-        scaled = np.linspace(-1, 1, side)
-        points = Grid(**{name: from_scaled(axis, scaled) for name, axis in zip(box, box.axes)}).points
-        nothing = np.zeros((len(points), len(self.problem.outputs)))
-        values = self.programs.values(self.network, points, self.theta, nothing)
-        intervals = INTERVALS[len(box)]
-        counts = [max(intervals, self.degree + 1)] * len(box)
-        breaks = curvature_breaks(scaled, values.reshape(*[side] * len(box), -1), counts)
-        return [with_jumps(each, jumps) for each, jumps in zip(breaks, self._jumps, strict=True)]
-
-    @cached_property
-    def _jumps(self) -> list[Breaks]:
-        """Where the equation's coefficients or sources jump, by axis; a periodic axis is not searched."""
-        axes = self.problem.coordinates.axes
-        shape = (len(self.problem.outputs), len(self.programs.indices))
-
-        def numbers(scaled: np.ndarray) -> np.ndarray:
-            points = np.stack([from_scaled(axis, column) for axis, column in zip(axes, scaled.T)], axis=1)
-            residuals, slopes = self.programs.residuals(
-                0, self.network, points, self.theta, np.zeros((len(points), *shape))
-            )
-            return np.concatenate([residuals, slopes.reshape(len(points), -1)], axis=1)
-
-        found = jumps_by_axis(numbers, len(axes))
-        return [np.zeros(0) if axis.scale == "periodic" else jumps for axis, jumps in zip(axes, found)]
-
-    def _multiplicities(self, k: int, breaks: Breaks) -> np.ndarray | None:
-        """How often each inner break is a knot: at a jump the highest derivatives may jump, those below may not."""
-        if not len(self._jumps[k]):
-            return None
-        order = max(1, *(index[k] for index in self.programs.indices))
-        return np.where(np.isin(breaks[1:-1], self._jumps[k]), self.degree + 1 - order, 1)
-
-    def _refined(self, level: _Level) -> list[Breaks]:
-        """The breaks of the next resolution. All axes grow, those along which most is left most."""
-        axes = level.space.axes
-        left = _left_by_axis(level)
-        total = np.array([float(part.sum()) for part in left])
-        share = np.sqrt(total / total.max()) if total.max() > 0 else np.zeros(len(axes))
-        growth = np.full(len(axes), LITTLE) if level.largest_left < NEARLY_SOLVED else SLOW + FAST * share
-        while True:
-            counts = [max(axis.intervals + 1, math.ceil(axis.intervals * factor)) for axis, factor in zip(axes, growth)]
-            breaks = [
-                with_jumps(refined_breaks(axis.breaks, part, count, axis.periodic), jumps)
-                for axis, part, count, jumps in zip(axes, left, counts, self._jumps, strict=True)
-            ]
-            # Rather a smaller step than none, if the next one would be too large.
-            if self._space(breaks).size <= self.estimator.functions or growth.max() <= LITTLE:
-                return breaks
-            growth = np.maximum(1 + 0.8 * (growth - 1), np.minimum(growth, LITTLE))
-
-    def _space(self, breaks: list[Breaks]) -> SplineSpace:
-        splines = [
-            Splines(each, self.degree, axis.scale == "periodic", self._multiplicities(k, each))
-            for k, (each, axis) in enumerate(zip(breaks, self.problem.coordinates.axes, strict=True))
-        ]
-        return SplineSpace(tuple(splines), len(self.problem.outputs))
 
     # Results -----------------------------------------------------------------------------------------------------
 
@@ -366,21 +283,6 @@ class _Search:
             f"Two resolutions, {before.counts} and {level.counts} splines, differ by {_percent(difference)}, more "
             f"than {_percent(self.estimator.tolerance)}; {limit}."
         )
-
-
-def _left_by_axis(level: _Level) -> list[Float[np.ndarray, " intervals"]]:
-    """How much is left of the equation's residual by interval of each axis: its variation along that axis.
-
-    What the splines of an axis do not resolve varies along it inside the intervals.
-    """
-    axes = level.space.axes
-    left = np.concatenate(level.left)
-    left = left.reshape(*(axis.intervals for axis in axes), *level.per_interval, -1)
-    by_axis = []
-    for k in range(len(axes)):
-        varying = left - left.mean(axis=len(axes) + k, keepdims=True)
-        by_axis.append(np.sum(varying**2, axis=tuple(j for j in range(left.ndim) if j != k)))
-    return by_axis
 
 
 def _vanishing(moves: list[float]) -> bool:
