@@ -55,6 +55,7 @@ FLOW: dict[str, list[str]] = {
     "networks": ["layers", "architecture", "fnn", "standard", "p2inn", "generated", "hyperpinn", "metapinn", "make"],
     "estimation": [
         "splines",
+        "cut_domain",
         "elements",
         "perturbed_programs",
         "least_squares",

@@ -9,27 +9,34 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from clpinn.estimation.splines import SplineSpace
+from clpinn.estimation.cut_domain import CutDomain
+from clpinn.estimation.splines import Splines, SplineSpace
+from clpinn.formulation.domain import Axis
 from clpinn.formulation.perturbed import from_scaled, to_scaled
 from clpinn.formulation.problem import Condition, Problem
-from clpinn.formulation.regions import At
+from clpinn.formulation.regions import At, On
 
 Region = Mapping[str, float | tuple[float, float]]
 """The axes that are fixed at a value, or cut to a part; both scaled."""
 
 
 @dataclass(frozen=True)
-class Elements:
-    """The elements of a region, and the points in them."""
+class BoxElements:
+    """The elements of a box. The points are products of points of each axis.
+
+    In a domain that is a shape those outside count as nothing, and stand at a point inside.
+    """
 
     space: SplineSpace
+    axes: tuple[Axis, ...]
     nodes: list[Float[np.ndarray, "intervals points"]]
     """Points of each axis in its intervals."""
     measures: list[Float[np.ndarray, "intervals points"]]
     """The part of the axis that each point stands for."""
     intervals: list[Int[np.ndarray, " intervals"]]
+    domain: CutDomain | None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,14 +47,32 @@ class Elements:
         return tuple(nodes.shape[1] for nodes in self.nodes)
 
     @cached_property
-    def measure(self) -> Float[np.ndarray, "elements points"]:
-        """The volume that each point stands for."""
+    def volume(self) -> Float[np.ndarray, "elements points"]:
+        """The volume that each point stands for, inside the domain or not."""
         return np.prod([self._spread(k, measure) for k, measure in enumerate(self.measures)], axis=0)
 
-    def points(self, problem: Problem) -> Float[np.ndarray, "elements points coordinates"]:
+    @cached_property
+    def measure(self) -> Float[np.ndarray, "elements points"]:
+        """The volume that each point stands for: none outside the domain."""
+        return self.volume if self.inside is None else np.where(self.inside, self.volume, 0.0)
+
+    @cached_property
+    def inside(self) -> Bool[np.ndarray, "elements points"] | None:
+        """Whether each point is in the domain; None if all are."""
+        return None if self.domain is None else self.domain.contains(self._everywhere)
+
+    @cached_property
+    def points(self) -> Float[np.ndarray, "elements points coordinates"]:
         """Box coordinates of the points."""
-        axes = problem.coordinates.axes
-        return np.stack([from_scaled(axes[k], self._spread(k, nodes)) for k, nodes in enumerate(self.nodes)], axis=-1)
+        if self.inside is None or self.domain is None:
+            return self._everywhere
+        return np.where(self.inside[..., None], self._everywhere, self.domain.somewhere)
+
+    @cached_property
+    def _everywhere(self) -> Float[np.ndarray, "elements points coordinates"]:
+        return np.stack(
+            [from_scaled(axis, self._spread(k, self.nodes[k])) for k, axis in enumerate(self.axes)], axis=-1
+        )
 
     def _spread(self, k: int, rows: np.ndarray) -> np.ndarray:
         """Numbers at the points of one axis, at all points: (elements, points)."""
@@ -80,58 +105,182 @@ class Elements:
 
     @cached_property
     def _local(self) -> "_Local":
-        return _Local(self)
+        return _Local(self.space, self.nodes, self.intervals)
+
+
+@dataclass(frozen=True)
+class BoundaryElements:
+    """The elements that pieces of the boundary of a shape pass through. The points lie on these pieces."""
+
+    space: SplineSpace
+    points: Float[np.ndarray, "elements points numbers"]
+    """Box coordinates of the points, and the normals behind them."""
+    measure: Float[np.ndarray, "elements points"]
+    """The length or area, times the time, that each point stands for."""
+    nodes: list[Float[np.ndarray, "elements points"]]
+    """Scaled coordinates of the points, by axis."""
+    intervals: list[Int[np.ndarray, " elements"]]
+
+    def columns(self, chosen: Int[np.ndarray, " elements"]) -> Int[np.ndarray, "elements unknowns"]:
+        """The unknowns of some elements."""
+        return self.space.numbers(
+            [axis.columns(numbers[chosen]) for axis, numbers in zip(self.space.axes, self.intervals)]
+        )
+
+    def products(
+        self, chosen: Int[np.ndarray, " elements"], indices: Sequence[tuple[int, ...]]
+    ) -> Float[np.ndarray, "indices elements points splines"]:
+        """Derivatives of the products of splines at the points of some elements."""
+        products = []
+        for index in indices:
+            total = np.ones((len(chosen), self.measure.shape[1], 1))
+            for k, order in enumerate(index):
+                local = self._local[k, order][chosen]
+                total = (total[..., None] * local[:, :, None, :]).reshape(*total.shape[:2], -1)
+            products.append(total)
+        return np.stack(products)
+
+    @cached_property
+    def _local(self) -> "_Local":
+        return _Local(self.space, self.nodes, self.intervals)
+
+
+Elements = BoxElements | BoundaryElements
+"""Some elements of a spline space, each with the same number of points."""
 
 
 class _Local(dict[tuple[int, int], np.ndarray]):
     """Derivatives of the splines by axis and order, computed when they are first needed."""
 
-    def __init__(self, elements: Elements):
-        self.elements = elements
+    def __init__(self, space: SplineSpace, nodes: Sequence[np.ndarray], intervals: Sequence[np.ndarray]):
+        self.space, self.nodes, self.intervals = space, nodes, intervals
 
     def __missing__(self, key: tuple[int, int]) -> np.ndarray:
-        (k, order), elements = key, self.elements
-        self[key] = elements.space.axes[k].local(elements.nodes[k], elements.intervals[k], order)
+        k, order = key
+        self[key] = self.space.axes[k].local(self.nodes[k], self.intervals[k], order)
         return self[key]
+
+
+def elements_of(
+    problem: Problem,
+    space: SplineSpace,
+    term: Condition | None,
+    per_interval: Sequence[int],
+    domain: CutDomain | None = None,
+) -> Sequence[Elements]:
+    """The elements of the equation (None) or of a condition, with so many points in an interval of each axis."""
+    if term is not None and isinstance(term.on, On):
+        assert domain is not None
+        return [_boundary_elements(problem, space, term.on, per_interval, domain)]
+    return [box_elements(problem, space, region, per_interval, domain) for region in _regions(problem, term)]
 
 
 def _regions(problem: Problem, term: Condition | None) -> list[Region]:
     """Where the equation or a condition holds."""
     if term is None:
         return [{}]
-    box = problem.coordinates
     if isinstance(term.on, At):
-        fixed = {name: float(to_scaled(box[name], value)) for name, value in term.on.fixed}
-        region: dict[str, float | tuple[float, float]] = dict(fixed)
-        for name, ends in term.on.parts:
-            low, high = to_scaled(box[name], ends).tolist()
-            region[name] = (low, high)
-        return [region]
+        return [_scaled_region(problem, term.on)]
     return [{name: end} for name in term.on.names for end in (-1.0, 1.0)]
 
 
-def elements_of(
-    problem: Problem, space: SplineSpace, term: Condition | None, per_interval: Sequence[int]
-) -> list[Elements]:
-    """The elements of the equation (None) or of a condition, with so many points in an interval of each axis."""
-    return [_elements(space, problem.coordinates.names, region, per_interval) for region in _regions(problem, term)]
+def _scaled_region(problem: Problem, where: At | On) -> Region:
+    box = problem.coordinates
+    region: dict[str, float | tuple[float, float]] = {
+        name: float(to_scaled(box[name], value)) for name, value in where.fixed
+    }
+    for name, ends in where.parts:
+        low, high = to_scaled(box[name], ends).tolist()
+        region[name] = (low, high)
+    return region
 
 
-def _elements(space: SplineSpace, names: Sequence[str], region: Region, per_interval: Sequence[int]) -> Elements:
+def box_elements(
+    problem: Problem, space: SplineSpace, region: Region, per_interval: Sequence[int], domain: CutDomain | None
+) -> BoxElements:
     """Gauss points in all elements of a region."""
-    nodes, measures, intervals = [], [], []
-    for axis, name, count in zip(space.axes, names, per_interval, strict=True):
-        where = region.get(name, (-1.0, 1.0))
-        if not isinstance(where, tuple):
-            nodes.append(np.array([[where]]))
-            measures.append(np.ones((1, 1)))
-            intervals.append(np.array([axis.interval_of(where)]))
-            continue
-        low, high = np.clip(axis.breaks[:-1], *where), np.clip(axis.breaks[1:], *where)
-        inside = np.flatnonzero(high - low > 1e-12)
-        low, width = low[inside, None], (high - low)[inside, None]
-        gauss, weights = np.polynomial.legendre.leggauss(count)
-        nodes.append(low + width * (gauss + 1) / 2)
-        measures.append(width * weights / 2)
-        intervals.append(inside)
-    return Elements(space, nodes, measures, intervals)
+    axes = problem.coordinates.axes
+    by_axis = [
+        _gauss_points(splines, region.get(name, (-1.0, 1.0)), count)
+        for splines, name, count in zip(space.axes, problem.coordinates, per_interval, strict=True)
+    ]
+    nodes, measures, intervals = map(list, zip(*by_axis))
+    return BoxElements(space, axes, nodes, measures, intervals, domain)
+
+
+def _gauss_points(
+    splines: Splines, where: float | tuple[float, float], count: int
+) -> tuple[Float[np.ndarray, "intervals points"], Float[np.ndarray, "intervals points"], Int[np.ndarray, " intervals"]]:
+    """Points in the intervals of an axis, the part of the axis that each stands for, and the intervals."""
+    if not isinstance(where, tuple):
+        return np.array([[where]]), np.ones((1, 1)), splines.intervals_of(np.array([where]))
+    low, high = np.clip(splines.breaks[:-1], *where), np.clip(splines.breaks[1:], *where)
+    inside = np.flatnonzero(high - low > 1e-12)
+    low, width = low[inside, None], (high - low)[inside, None]
+    gauss, weights = np.polynomial.legendre.leggauss(count)
+    return low + width * (gauss + 1) / 2, width * weights / 2, inside
+
+
+def _boundary_elements(
+    problem: Problem, space: SplineSpace, where: On, per_interval: Sequence[int], domain: CutDomain
+) -> BoundaryElements:
+    """The elements that pieces of a boundary pass through. Time, if there is one, has Gauss points."""
+    names = list(problem.coordinates)
+    along = {name: problem.coordinates.names.index(name) for name in domain.spanned}
+
+    def places(scaled: Mapping[int, np.ndarray]) -> Int[np.ndarray, "points axes"]:
+        return np.stack([space.axes[k].intervals_of(values) for k, values in scaled.items()], axis=1)
+
+    samples = domain.boundary(where)
+    scaled = {k: to_scaled(problem.coordinates[name], samples.x[:, i]) for i, (name, k) in enumerate(along.items())}
+    kept, factor = _thinned(places(scaled), (max(per_interval) + 1) ** (len(along) - 1))
+    x, normal, measure = samples.x[kept], samples.normal[kept], samples.measure[kept] * factor
+    columns = {k: values[kept] for k, values in scaled.items()}
+    if "t" in names:
+        k = names.index("t")
+        times, parts, _ = _gauss_points(
+            space.axes[k], _scaled_region(problem, where).get("t", (-1.0, 1.0)), per_interval[k]
+        )
+        count = len(measure)
+        x, normal, measure = (np.repeat(rows, times.size, axis=0) for rows in (x, normal, measure))
+        columns = {k: np.repeat(values, times.size) for k, values in columns.items()}
+        columns[k], measure = np.tile(times.ravel(), count), measure * np.tile(parts.ravel(), count)
+    cells, rows, real = _grouped(places(dict(sorted(columns.items()))))
+    boxed = [from_scaled(problem.coordinates.axes[k], columns[k]) for k in range(len(names))]
+    points = np.concatenate([np.stack(boxed, axis=1), normal], axis=1)
+    nodes = [columns[k][rows] for k in range(len(names))]
+    return BoundaryElements(space, points[rows], np.where(real, measure[rows], 0.0), nodes, list(cells.T))
+
+
+def _thinned(
+    places: Int[np.ndarray, "points axes"], most: int
+) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, " kept"]]:
+    """At most so many points of each place, evenly chosen, and how many points each stands for."""
+    order, first, count = _by_place(places)
+    position = np.arange(len(order)) - first
+    number = np.minimum(count, most)
+    chosen = (position + 1) * number // count > position * number // count
+    return order[chosen], (count / number)[chosen]
+
+
+def _grouped(
+    places: Int[np.ndarray, "points axes"],
+) -> tuple[Int[np.ndarray, "cells axes"], Int[np.ndarray, "cells points"], Bool[np.ndarray, "cells points"]]:
+    """The distinct places, the numbers of their points in rows of the same length, and which of these are real."""
+    order, first, count = _by_place(places)
+    starts = np.unique(first)
+    counts = count[starts]
+    position = np.arange(counts.max())
+    real = position < counts[:, None]
+    rows = order[starts[:, None] + np.where(real, position, 0)]
+    return places[rows[:, 0]], rows, real
+
+
+def _by_place(places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """An order of points by place, the position in it where the place of each starts, and how many points that has."""
+    order = np.lexsort(places.T)
+    ordered = places[order]
+    starts = np.concatenate([[True], np.any(ordered[1:] != ordered[:-1], axis=1)])
+    number = np.cumsum(starts) - 1
+    first = np.flatnonzero(starts)[number]
+    return order, first, np.bincount(number)[number]

@@ -9,6 +9,7 @@ more than one Newton step.
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -21,10 +22,11 @@ from jaxtyping import Float
 from scipy.linalg import LinAlgError
 
 from clpinn.errors import ProblemError
-from clpinn.estimation.elements import Elements, elements_of
-from clpinn.estimation.least_squares import assembled, largest_left, relative_weights, solved
+from clpinn.estimation.cut_domain import cut_domain
+from clpinn.estimation.elements import BoxElements, Elements, elements_of
+from clpinn.estimation.least_squares import assembled, extension, largest_left, relative_weights, solved
 from clpinn.estimation.perturbed_programs import PerturbedPrograms, programs_of
-from clpinn.estimation.results import Correction, Estimate, relative_difference, relative_norms
+from clpinn.estimation.results import Correction, Estimate, relative_difference, relative_norms, scattered
 from clpinn.estimation.spaces import INTERVALS, Spaces
 from clpinn.estimation.splines import SplineSpace
 from clpinn.formulation.identity import Identity
@@ -76,9 +78,12 @@ class Estimator:
             return self._without_answer(f"The error is not estimated: {type(error).__name__}: {error}")
 
     def outputs(self, network: Any, theta: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "points outputs"]:
-        """The outputs of a network at a theta, on the evaluation grid."""
-        nothing = np.zeros((len(self.evaluation), len(self.problem.outputs)))
-        return self._programs.values(_double(network), self.evaluation.points, np.asarray(theta, float), nothing)
+        """The outputs of a network at a theta, on the evaluation grid; NaN outside of a domain that is a shape."""
+        domain, points = cut_domain(self.problem, theta), self.evaluation.points
+        inside = np.ones(len(points), bool) if domain is None else domain.contains(points)
+        nothing = np.zeros((int(inside.sum()), len(self.problem.outputs)))
+        values = self._programs.values(_double(network), points[inside], np.asarray(theta, float), nothing)
+        return scattered(values, inside)
 
     @cached_property
     def _programs(self) -> PerturbedPrograms:
@@ -107,7 +112,7 @@ class _Level:
     """The error at one resolution."""
 
     space: SplineSpace
-    by_term: list[list[Elements]]
+    by_term: list[Sequence[Elements]]
     """Where the equation and each condition hold."""
     relative_weights: list[Float[np.ndarray, " elements"]]
     """Factors that make all residuals of the network count alike, by block."""
@@ -121,6 +126,13 @@ class _Level:
     converged: bool
 
     @property
+    def everywhere(self) -> BoxElements:
+        """The elements of the equation."""
+        (elements,) = self.by_term[0]
+        assert isinstance(elements, BoxElements)
+        return elements
+
+    @property
     def counts(self) -> str:
         return " × ".join(map(str, self.space.counts))
 
@@ -131,8 +143,10 @@ class _Search:
     def __init__(self, estimator: Estimator, programs: PerturbedPrograms, network: Any, theta: np.ndarray):
         self.estimator, self.programs, self.network, self.theta = estimator, programs, network, theta
         self.problem, self.grid = estimator.problem, estimator.evaluation
-        self.spaces = Spaces(programs, network, theta, estimator.functions)
-        self.base = self._values(np.zeros((len(self.grid), len(self.problem.outputs))))
+        self.domain = cut_domain(self.problem, theta)
+        self.spaces = Spaces(programs, network, theta, estimator.functions, self.domain)
+        self.inside = np.ones(len(self.grid), bool) if self.domain is None else self.domain.contains(self.grid.points)
+        self.base = self._values(np.zeros((int(self.inside.sum()), len(self.problem.outputs))))
 
     def estimate(self) -> Estimate:
         start = time.monotonic()
@@ -161,7 +175,7 @@ class _Search:
             else:
                 moves.clear()
             in_doubt = in_doubt + 1 if doubt or not level.converged else 0
-            space = self.spaces.finer(level.space, level.by_term[0][0], level.left, level.largest_left)
+            space = self.spaces.finer(level.space, level.everywhere, level.left, level.largest_left)
             cost = (time.monotonic() - began) * (space.size / level.space.size) ** 1.5
             if space.size > self.estimator.functions:
                 limit = f"a finer resolution needs {space.size} functions, more than {self.estimator.functions}"
@@ -179,14 +193,17 @@ class _Search:
     def _level(self, space: SplineSpace) -> _Level | None:
         """The error in one spline space; None if the residuals are not finite or nothing determines the error."""
         per_interval = self.spaces.points_per_interval(space)
-        by_term = [elements_of(self.problem, space, term, per_interval) for term in self.programs.terms]
+        by_term = [elements_of(self.problem, space, term, per_interval, self.domain) for term in self.programs.terms]
         return self._newton(space, by_term, None)
 
     def _newton(
-        self, space: SplineSpace, by_term: list[list[Elements]], weights: list[np.ndarray] | None
+        self, space: SplineSpace, by_term: list[Sequence[Elements]], weights: list[np.ndarray] | None
     ) -> _Level | None:
         """Newton's method from the network. Weights are factors of the rows by block and element."""
         unknowns = np.zeros(space.size)
+        everywhere = by_term[0][0]
+        assert isinstance(everywhere, BoxElements)
+        outside = extension(everywhere, self.spaces.extension_order)
         whole: list[np.ndarray] = []
         relative: list[np.ndarray] = []
         for step in range(1, NEWTON_STEPS + 1):
@@ -196,8 +213,11 @@ class _Search:
                 return None
             if step == 1:
                 whole, relative = [block.residuals for block in blocks], relative_weights(blocks)
+            least = 1.0
             if weights is not None:
                 blocks = [block.times(weight) for block, weight in zip(blocks, weights, strict=True)]
+                least = min(float(weight.min()) for weight in weights)
+            blocks += [block.at(unknowns).times(np.full(len(block.columns), least)) for block in outside]
             solution = solved(space.size, blocks)
             if solution is None:
                 return None
@@ -228,14 +248,14 @@ class _Search:
         return relative_difference(level.corrected - self.base, other.corrected - self.base, level.corrected)
 
     def _raw(self, space: SplineSpace, unknowns: np.ndarray) -> Float[np.ndarray, "points outputs"]:
-        return self._correction(space, unknowns).on_grid(self.problem, self.grid)
+        return self._correction(space, unknowns).on_grid(self.problem, self.grid)[self.inside]
 
     def _correction(self, space: SplineSpace, unknowns: np.ndarray) -> Correction:
         scale = self._amplitudes.reshape(-1, *[1] * len(space.axes))
         return Correction(space, space.coefficients(unknowns) * scale)
 
     def _values(self, raw: np.ndarray) -> Float[np.ndarray, "points outputs"]:
-        return self.programs.values(self.network, self.grid.points, self.theta, raw)
+        return self.programs.values(self.network, self.grid.points[self.inside], self.theta, raw)
 
     @cached_property
     def _amplitudes(self) -> Float[np.ndarray, " outputs"]:
@@ -247,13 +267,12 @@ class _Search:
     # Results -----------------------------------------------------------------------------------------------------
 
     def _result(self, level: _Level, difference: float, resolved: bool, reason: str) -> Estimate:
-        error = level.corrected - self.base
-        names = self.problem.outputs
+        error, names = level.corrected - self.base, self.problem.outputs
         relative = relative_norms(error, level.corrected)
         return Estimate(
             dict(zip(names, relative.tolist())),
             dict(zip(names, np.abs(error).max(axis=0).tolist())),
-            error,
+            scattered(error, self.inside),
             resolved,
             reason,
             dict(zip(self.problem.coordinates, level.space.counts)),

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
 
-from clpinn.estimation.elements import Elements
+from clpinn.estimation.elements import BoxElements, Elements
 from clpinn.estimation.perturbed_programs import PerturbedPrograms
 
 BLOCK = 4_000_000
@@ -23,6 +23,8 @@ DAMPING, LARGEST_DAMPING = 1e-14, 1e-6
 """Damping of the normal matrix, relative to its diagonal: at first, and where the factorisation is given up."""
 RANGE = 1e-6
 """Relative weights differ by this factor at most."""
+EXTENSION = 1e-4
+"""Weight of the rows outside of a domain that is a shape. Their squares hardly move the error inside."""
 STEPS, PRECISION = 12, 1e-20
 """Conjugate gradient steps at most, and the reduction of the squared gradient at which they end."""
 
@@ -43,6 +45,10 @@ class Block(NamedTuple):
     def times(self, factor: Float[np.ndarray, " elements"]) -> "Block":
         """The same rows, multiplied by a factor for each element."""
         return self._replace(matrix=self.matrix * factor[:, None, None], residuals=self.residuals * factor[:, None])
+
+    def at(self, unknowns: Float[np.ndarray, " unknowns"]) -> "Block":
+        """Rows of linear equations without a right side, at these unknowns."""
+        return self._replace(residuals=_times(self, unknowns))
 
 
 def assembled(
@@ -109,25 +115,53 @@ def _linearised(
     amplitudes: np.ndarray,
 ) -> list[_Linearised]:
     """Residuals and slopes of a term in a region, some elements at a time."""
-    points = elements.points(programs.problem)
-    total, count, coordinates = points.shape
+    points = elements.points
+    total, count, numbers = points.shape
     splines = math.prod(axis.degree + 1 for axis in elements.space.axes)
     outputs = elements.space.outputs
     largest = max(len(programs.indices) * count * splines, count * splines * outputs**2, (splines * outputs) ** 2)
-    at_once = max(1, BLOCK // largest)
     parts = []
-    for start in range(0, total, at_once):
-        chosen = np.arange(start, min(start + at_once, total))
+    for chosen in _some_at_a_time(np.arange(total), largest):
         products = elements.products(chosen, programs.indices)
         columns = elements.columns(chosen)
         local = unknowns[columns].reshape(len(chosen), splines, outputs) * amplitudes
         partials = np.einsum("aeqf,efo->eqoa", products, local, optimize=True)
         flat = partials.reshape(-1, outputs, len(programs.indices))
-        values, slopes = programs.residuals(term, network, points[chosen].reshape(-1, coordinates), theta, flat)
+        values, slopes = programs.residuals(term, network, points[chosen].reshape(-1, numbers), theta, flat)
         values = values.reshape(len(chosen), count, -1)
         slopes = slopes.reshape(*values.shape, outputs, len(programs.indices)) * amplitudes[:, None]
         parts.append(_Linearised(elements, chosen, products, columns, values, slopes))
     return parts
+
+
+def extension(elements: BoxElements, order: int) -> list[Block]:
+    """Rows for the points outside of a domain that is a shape: there the derivatives of this order along each axis are
+    small. So the error continues smoothly where no equation holds, and splines that reach inside by little are known.
+    """
+    if elements.inside is None:
+        return []
+    axes, outputs = elements.space.axes, elements.space.outputs
+    widths = np.array([2 / axis.intervals for axis in axes])
+    indices = [tuple(order if j == k else 0 for j in range(len(axes))) for k in range(len(axes))]
+    sizes = EXTENSION * widths**order / math.sqrt(elements.volume.sum())
+    points, splines = elements.volume.shape[1], math.prod(axis.degree + 1 for axis in axes)
+    largest = max(len(axes) * points * splines * outputs**2, (splines * outputs) ** 2)
+    blocks = []
+    for chosen in _some_at_a_time(np.flatnonzero(~elements.inside.all(axis=1)), largest):
+        weight = np.sqrt(np.where(elements.inside[chosen], 0.0, elements.volume[chosen]))
+        slopes = elements.products(chosen, indices) * sizes[:, None, None, None] * weight[:, :, None]
+        rows = np.einsum("aeqf,or->eqaofr", slopes, np.eye(outputs))
+        kinds = len(axes) * outputs
+        count = points * kinds
+        rows = rows.reshape(len(chosen), count, -1)
+        blocks.append(Block(rows, elements.columns(chosen), np.zeros((len(chosen), count)), kinds))
+    return blocks
+
+
+def _some_at_a_time(elements: Int[np.ndarray, " elements"], largest: int) -> list[Int[np.ndarray, " elements"]]:
+    """Elements in parts whose arrays have at most BLOCK numbers, if those of one element have so many."""
+    at_once = max(1, BLOCK // largest)
+    return [elements[start : start + at_once] for start in range(0, len(elements), at_once)]
 
 
 def relative_weights(blocks: Sequence[Block]) -> list[Float[np.ndarray, " elements"]]:

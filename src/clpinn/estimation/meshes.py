@@ -7,6 +7,8 @@ from jaxtyping import Float
 
 EVEN_SHARE = 0.5
 """Part of the first breaks that is spread evenly; the others follow the curvature of the surrogate."""
+OUTSIDE = 0.05
+"""The first density of breaks where no part of the domain is, relative to the mean."""
 SHARPEST = 6.0
 """The density of breaks changes at most by this factor from one mesh to the next."""
 NEIGHBOURS = 0.4
@@ -27,18 +29,21 @@ def curvature_breaks(
     """Breaks for these numbers of intervals, denser where the outputs bend.
 
     `values` are outputs on a regular grid, with the same scaled values on every axis. A layer gets about as many
-    intervals whether it is thick or thin: the density is the square root of the second derivative.
+    intervals whether it is thick or thin: the density is the square root of the second derivative. Outside of a domain
+    that is a shape values are NaN, and breaks are few.
     """
     axes = tuple(range(values.ndim - 1))
-    spread = values.std(axis=axes)
+    spread = np.nanstd(values, axis=axes)
     values = values / np.where(spread > 0, spread, 1.0)
     breaks = []
     for k, count in zip(axes, counts, strict=True):
         bend = np.diff(values, 2, axis=k) / (scaled[1] - scaled[0]) ** 2
-        mean_square = np.mean(bend**2, axis=tuple(j for j in axes if j != k)).sum(axis=-1)
+        others = tuple(j for j in axes if j != k)
+        mean_square = np.mean(np.nan_to_num(bend) ** 2, axis=others).sum(axis=-1)
         density = np.pad(mean_square**0.25, 1, mode="edge")
         mean = density.mean()
         density = EVEN_SHARE + (1 - EVEN_SHARE) * (density / mean if mean > 0 else np.ones_like(density))
+        density = np.where(np.isfinite(values).any(axis=(*others, -1)), density, OUTSIDE)
         density = np.convolve(np.pad(density, 2, mode="edge"), np.full(5, 0.2), "valid")
         breaks.append(equidistributed(scaled, (density[1:] + density[:-1]) / 2, count))
     return breaks

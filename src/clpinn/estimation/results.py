@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from clpinn.estimation.splines import SplineSpace
 from clpinn.formulation.domain import Grid
@@ -41,7 +41,8 @@ class Estimate:
     Attributes:
         relative_l2: Norm of the error, relative to that of the corrected outputs, by output.
         largest: Largest absolute error by output.
-        error: The error on the problem's evaluation grid: corrected outputs minus outputs.
+        error: The error on the problem's evaluation grid: corrected outputs minus outputs. NaN outside of a domain that
+            is a shape.
         resolved: Whether two resolutions agree.
         reason: Why the estimate is resolved, or what limits it.
         functions: Number of splines by coordinate.
@@ -75,14 +76,24 @@ def relative_difference(error: np.ndarray, before: np.ndarray, outputs: np.ndarr
     return float(np.max(np.where(apart > 0, apart / np.where(size > 0, size, 1.0), 0.0)))
 
 
+def scattered(
+    rows: Float[np.ndarray, "inside outputs"], inside: Bool[np.ndarray, " points"]
+) -> Float[np.ndarray, "points outputs"]:
+    """Rows for the points that are inside as rows for all points, NaN at the others."""
+    everywhere = np.full((len(inside), rows.shape[1]), math.nan)
+    everywhere[inside] = rows
+    return everywhere
+
+
 def remaining(estimate: Estimate, outputs: np.ndarray, corrected: np.ndarray) -> Estimate:
     """What other outputs leave of an estimated error, on the evaluation grid (points, outputs).
 
     The estimate is that of `outputs`, so the solution is `outputs` plus its error, as far as the estimate is exact.
-    What it may leave itself counts as well.
+    What it may leave itself counts as well. Outside of a domain that is a shape all of them are NaN.
     """
-    solution = outputs + estimate.error
-    error, own = solution - corrected, OWN * estimate.difference * estimate.error
+    inside = np.isfinite(estimate.error[:, 0])
+    solution = (outputs + estimate.error)[inside]
+    error, own = solution - corrected[inside], OWN * estimate.difference * estimate.error[inside]
     names = list(estimate.relative_l2)
     relative, largest = (
         np.hypot(*parts)
@@ -95,7 +106,7 @@ def remaining(estimate: Estimate, outputs: np.ndarray, corrected: np.ndarray) ->
         estimate,
         relative_l2=dict(zip(names, relative.tolist())),
         largest=dict(zip(names, largest.tolist())),
-        error=error,
+        error=scattered(error, inside),
         reason=f"What a correction leaves of an estimated error. {estimate.reason}",
         correction=None,
     )

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from clpinn.estimation.elements import Elements
+from clpinn.estimation.cut_domain import CutDomain
+from clpinn.estimation.elements import BoxElements
 from clpinn.estimation.jumps import jumps_by_axis
 from clpinn.estimation.meshes import Breaks, curvature_breaks, refined_breaks, with_jumps
 from clpinn.estimation.perturbed_programs import PerturbedPrograms
@@ -35,12 +36,20 @@ SAMPLES = {1: 801, 2: 129, 3: 33}
 class Spaces:
     """The spline spaces for one network at one theta."""
 
-    def __init__(self, programs: PerturbedPrograms, network: Any, theta: np.ndarray, functions: int):
+    def __init__(
+        self,
+        programs: PerturbedPrograms,
+        network: Any,
+        theta: np.ndarray,
+        functions: int,
+        domain: CutDomain | None,
+    ):
         self.problem, self.programs, self.network, self.theta = programs.problem, programs, network, theta
-        self.functions = functions
+        self.functions, self.domain = functions, domain
         order = max(max(index) for index in programs.indices)
         few = len(self.problem.coordinates) < 3
         self.degree = max(DEGREE if few else DEGREE_3, order + ABOVE_ORDER)
+        self.extension_order = max(order, 2)
 
     def first(self) -> SplineSpace:
         """The coarsest space, with breaks where the surrogate bends."""
@@ -49,6 +58,8 @@ class Spaces:
         points = Grid(**{name: from_scaled(axis, scaled) for name, axis in zip(box, box.axes)}).points
         nothing = np.zeros((len(points), len(self.problem.outputs)))
         values = self.programs.values(self.network, points, self.theta, nothing)
+        if self.domain is not None:
+            values = np.where(self.domain.contains(points)[:, None], values, np.nan)
         intervals = INTERVALS[len(box)]
         counts = [max(intervals, self.degree + 1)] * len(box)
         breaks = curvature_breaks(scaled, values.reshape(*[side] * len(box), -1), counts)
@@ -57,7 +68,7 @@ class Spaces:
     def finer(
         self,
         space: SplineSpace,
-        elements: Elements,
+        elements: BoxElements,
         left: Sequence[Float[np.ndarray, "elements rows"]],
         largest_left: float,
     ) -> SplineSpace:
@@ -119,16 +130,20 @@ class Spaces:
 
 
 def _left_by_axis(
-    elements: Elements, left: Sequence[Float[np.ndarray, "elements rows"]]
+    elements: BoxElements, left: Sequence[Float[np.ndarray, "elements rows"]]
 ) -> list[Float[np.ndarray, " intervals"]]:
     """How much is left of the equation's residuals by interval of each axis: their variation along that axis.
 
     What the splines of an axis do not resolve varies along it inside the intervals.
     """
     axes = len(elements.shape)
-    rows = np.concatenate(left).reshape(*elements.shape, *elements.points_in_each, -1)
+    sizes = *elements.shape, *elements.points_in_each, -1
+    rows = np.concatenate(left).reshape(sizes)
+    inside = np.ones(1) if elements.inside is None else elements.inside.reshape(sizes)
+    counts = np.broadcast_to(inside, (*rows.shape[:-1], 1))
     by_axis = []
     for k in range(axes):
-        varying = rows - rows.mean(axis=axes + k, keepdims=True)
+        number = counts.sum(axis=axes + k, keepdims=True)
+        varying = (rows - rows.sum(axis=axes + k, keepdims=True) / np.maximum(number, 1)) * counts
         by_axis.append(np.sum(varying**2, axis=tuple(j for j in range(rows.ndim) if j != k)))
     return by_axis

@@ -63,9 +63,9 @@ class Splines:
         first = turns * self.intervals
         return around[first - degree : first + self.intervals + degree + 1]
 
-    def interval_of(self, value: float) -> int:
-        """The interval that a value lies in."""
-        return int(np.clip(np.searchsorted(self.breaks, value, side="right") - 1, 0, self.intervals - 1))
+    def intervals_of(self, values: Float[np.ndarray, " values"]) -> Int[np.ndarray, " values"]:
+        """The interval that each value lies in."""
+        return np.clip(np.searchsorted(self.breaks, values, side="right") - 1, 0, self.intervals - 1)
 
     def columns(self, intervals: Int[np.ndarray, " intervals"]) -> Int[np.ndarray, "intervals splines"]:
         """The splines that are not zero on each interval."""

@@ -39,8 +39,6 @@ def perturbation_indices(problem: Problem) -> list[Index]:
     It is an error if perturbations cannot tell: they are splines on a box, known at one theta only.
     """
     count = len(problem.coordinates)
-    if problem.domain is not None:
-        raise ProblemError("the domain is a shape, and splines serve domains that are boxes")
     if any(isinstance(condition, Integral) for condition in problem.conditions):
         raise ProblemError("a condition is an integral, and an estimate knows conditions at points only")
     used = set()
@@ -70,6 +68,7 @@ def perturbed_residuals(
 ) -> tuple[Float[Array, " residuals"], Float[Array, "residuals outputs indices"]]:
     """The residuals of a term at one point, and their slopes with respect to the perturbation's partial derivatives."""
     used, equation = equation_at(problem, condition, x, theta)
+    x = x[: len(problem.coordinates)]  # a normal may stand behind them
     keep = jets.closure([(0,) * len(problem.axes), *(index for _, index in used)])
     zero = jnp.zeros((), x.dtype)
 

@@ -25,7 +25,7 @@ from clpinn.formulation.thetas import theta_text
 from clpinn.keys import Key, fold_in, generator, make_key, split
 from clpinn.shapes import points
 from clpinn.shapes.pieces import Piece
-from clpinn.shapes.points import Candidate
+from clpinn.shapes.points import Candidate, Samples
 from clpinn.shapes.shape import Shape, unknown_names
 
 TRIES = 20_000
@@ -36,6 +36,8 @@ LARGEST = 8192
 """Candidates of one compiled call at most."""
 BATCH = 1024
 """Points that are compared with a shape at the same time."""
+SAMPLES = {2: 4096, 3: 96}
+"""Samples of a piece along each of its directions, by the number of coordinates of the shape."""
 CHECKED_THETAS = 64
 """Thetas whose shape is checked before training, besides the corners of the box and its centre."""
 PLACE_POINTS = 1024
@@ -122,6 +124,26 @@ def region_points(problem: Problem, region: At | Boundary | On, thetas: Points, 
     time = None if fixed_time is None else np.full(len(x), fixed_time)
     drawn = _with_time(problem, x, time, fold_in(key, 2), part=dict(region.parts).get("t"))
     return np.concatenate([drawn, normals], axis=1) if isinstance(region, On) else drawn
+
+
+def boundary_samples(problem: Problem, region: On, theta: Float[np.ndarray, " parameters"]) -> Samples:
+    """Points all along the named pieces of the boundary at a theta, and the length or area that each stands for."""
+    with jax.enable_x64(True):
+        samples = jax.tree.map(np.asarray, _samples(Identity(problem), region, np.asarray(theta, float)))
+    counts = samples.measure > 0
+    for name, (low, high) in region.parts:
+        if name != "t":
+            along = samples.x[:, spanned(problem).index(name)]
+            counts &= (low <= along) & (along <= high)
+    return Samples(*(rows[counts] for rows in samples))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _samples(identity: Identity, region: On, theta: Array) -> Samples:
+    shape = _shape(identity.problem, theta)
+    side = (np.arange(SAMPLES[shape.space]) + 0.5) / SAMPLES[shape.space]
+    units = np.stack([axis.ravel() for axis in np.meshgrid(*[side] * (shape.space - 1), indexing="ij")], axis=1)
+    return points.boundary_samples(shape, chosen_pieces(shape, region.names), jnp.asarray(units))
 
 
 def term_points(problem: Problem, region: At | Boundary | On | None, thetas: Points, key: Key) -> Points:

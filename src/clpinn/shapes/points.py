@@ -93,6 +93,27 @@ def near_boundary(shape: Shape, unit: Float[Array, " numbers"]) -> Candidate:
     return Candidate(x, start.normal, start.counts & (shape.distance(x) < 0))
 
 
+class Samples(NamedTuple):
+    """Points of pieces of a boundary, and the length or area that each stands for: zero where it does not count."""
+
+    x: Float[Array, "points space"]
+    normal: Float[Array, "points space"]
+    measure: Float[Array, " points"]
+
+
+def boundary_samples(shape: Shape, pieces: tuple[Piece, ...], units: Float[Array, "points unit"]) -> Samples:
+    """The same points of each piece, one piece after the other, as far as they are on the boundary of the whole."""
+
+    def counts(number: Array, x: Array, normal: Array) -> Array:
+        return is_boundary(shape, x, normal) & ~elsewhere(shape, pieces[:-1], number, x, normal)
+
+    x, normal, stretch = jax.tree.map(
+        lambda *rows: jnp.concatenate(rows), *(jax.vmap(piece.at)(units) for piece in pieces)
+    )
+    numbers = jnp.repeat(jnp.arange(len(pieces)), len(units))
+    return Samples(x, normal, jnp.where(jax.vmap(counts)(numbers, x, normal), stretch, 0.0) / len(units))
+
+
 def measure(shape: Shape, pieces: tuple[Piece, ...], units: Float[Array, "points unit"]) -> Float[Array, ""]:
     """The length or area of the pieces, as far as they are on the boundary, by the mean over points of each piece."""
     return _integral(shape, pieces, units, lambda x, normal: jnp.ones(()))
@@ -108,14 +129,7 @@ def volume(shape: Shape, units: Float[Array, "points unit"]) -> Float[Array, ""]
 def _integral(
     shape: Shape, pieces: tuple[Piece, ...], units: Array, integrand: Callable[[Array, Array], Array]
 ) -> Float[Array, ""]:
-    of_pieces = [jax.vmap(piece.at)(units) for piece in pieces]
-    if not of_pieces:
+    if not pieces:
         return jnp.zeros(())
-    at = jax.tree.map(lambda *rows: jnp.concatenate(rows), *of_pieces)
-
-    def value(number: Array, x: Array, normal: Array, stretch: Array) -> Array:
-        counts = is_boundary(shape, x, normal) & ~elsewhere(shape, pieces[:-1], number, x, normal)
-        return jnp.where(counts, stretch * integrand(x, normal), 0.0)
-
-    numbers = jnp.repeat(jnp.arange(len(pieces)), len(units))
-    return jnp.sum(jax.vmap(value)(numbers, *at)) / len(units)
+    samples = boundary_samples(shape, pieces, units)
+    return jnp.sum(samples.measure * jax.vmap(integrand)(samples.x, samples.normal))
