@@ -206,10 +206,11 @@ def _estimates(errors: ErrorMap) -> dict[str, Any]:
         numbers = process.numbers()
         whitening = {"whitening": _base64(numbers["whitening"].astype("<f8").tobytes())}
         processes.append({key: np.asarray(value).tolist() for key, value in numbers.items()} | whitening)
+    fields = _continued(errors.problem, errors.fields, errors.grid.points, errors.thetas)
     return {
         "axes": [axis.tolist() for axis in errors.grid.values.values()],
         "thetas": errors.thetas.tolist(),
-        "errors": _base64((-errors.fields).astype("<f4").tobytes()),  # network minus solution, as those of references
+        "errors": _base64((-fields).astype("<f4").tobytes()),  # network minus solution, as those of references
         "resolved": errors.resolved.tolist(),
         "reasons": list(errors.reasons),
         "level": float(ndtri(LEVELS[-1])),
