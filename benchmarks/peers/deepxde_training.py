@@ -38,14 +38,14 @@ class Pieces(Until):
 
 
 def trained(
-    run: Run, network: dde.nn.NN, data: Callable[[int], dde.data.Data], few: int, many: int
+    run: Run, network: dde.nn.NN, data: Callable[[int], dde.data.Data], few: int, many: int, rate: float = 1e-3
 ) -> tuple[Callable, float, int]:
     """What predicts, the seconds and the steps. Adam has `few` rows, new ones every 10 steps; L-BFGS `many` that stay.
 
-    `data` makes the problem with a number of rows.
+    `data` makes the problem with a number of rows; `rate` is the learning rate of Adam.
     """
     adam = dde.Model(data(few), network)
-    adam.compile("adam", lr=1e-3, verbose=0)
+    adam.compile("adam", lr=rate, verbose=0)
     resampled = dde.callbacks.PDEPointResampler(period=10)
     adam.train(MOST_STEPS, display_every=MOST_STEPS, callbacks=[resampled, Until(run, run.seconds / 2)], verbose=0)
 
