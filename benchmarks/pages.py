@@ -1,6 +1,7 @@
 """Pages of the docs that benchmarks write, made anew but for what somebody has written below the tables; kept cells."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,3 +23,9 @@ def kept_cell(file: Path, measure: Callable[[], dict], only_kept: bool) -> dict 
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(cell, indent=1))
     return json.loads(file.read_text()) if file.exists() else None
+
+
+def commit() -> str:
+    """The commit that is measured, "-dirty" behind it if files have changed since."""
+    described = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return described.stdout.strip()

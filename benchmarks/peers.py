@@ -18,7 +18,6 @@ a problem and a time. --out writes the tables to a page.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -29,7 +28,7 @@ from pathlib import Path
 
 import accuracy
 import numpy as np
-from pages import show
+from pages import commit, kept_cell, show
 
 TOOLS = {"clpinn": "clpinn", "deepxde": "DeepXDE", "scimba": "Scimba", "jinns": "jinns"}
 
@@ -46,29 +45,38 @@ def own(file: Path, name: str, seconds: float, seed: int) -> dict:
 
 def theirs(file: Path, tool: str, name: str, seconds: float, seed: int, python: str) -> dict:
     """A cell of a peer, run now by `python` unless it is there."""
-    if not file.exists():
-        from clpinn.formulation.references import reference_table
-        from clpinn.problems import load_problem
+    from clpinn.formulation.references import reference_table
+    from clpinn.problems import load_problem
 
+    def measured() -> dict:
         problem = load_problem(name)
-        exact = reference_table(problem)[:, 0]
-        script = Path(__file__).parent / "peers" / f"on_{tool}.py"
-        version = [python, "-c", f"from importlib.metadata import version; print(version({tool!r}), end='')"]
-        with tempfile.TemporaryDirectory() as folder:
-            points, answer = f"{folder}/points.npz", f"{folder}/answer.npz"
-            np.savez(points, coordinates=problem.evaluation.points, thetas=problem.candidates.points)
-            command = [python, str(script), name, str(seed), f"{seconds:g}", points, answer]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            found = dict(np.load(answer))
-        errors = np.linalg.norm(found["predictions"] - exact, axis=1) / np.linalg.norm(exact, axis=1)
-        cell = {
-            "macro": float(errors.mean()), "worst": float(errors.max()),
-            "steps": int(found["steps"]), "seconds": float(found["seconds"]), "cores": len(os.sched_getaffinity(0)),
-            "version": subprocess.run(version, check=True, stdout=subprocess.PIPE, text=True).stdout,
-        }  # fmt: skip
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(cell))
-    return json.loads(file.read_text())
+        points, thetas = problem.evaluation.points, problem.candidates.points
+        return predicted(python, tool, f"on_{tool}.py", [name, seed, seconds], points, thetas, reference_table(problem))
+
+    cell = kept_cell(file, measured, only_kept=False)
+    assert cell is not None
+    return cell
+
+
+def predicted(
+    python: str, tool: str, script: str, run: list, points: np.ndarray, thetas: np.ndarray, exact: np.ndarray
+) -> dict:
+    """The cell of a script of a peer. `run` is problem, seed and seconds; `exact` (thetas, 1, points), NaN outside."""
+    version = [python, "-c", f"from importlib.metadata import version; print(version({tool!r}), end='')"]
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(f"{folder}/points.npz", coordinates=points, thetas=thetas)
+        path, (name, seed, seconds) = Path(__file__).parent / "peers" / script, run
+        command = [python, str(path), name, str(seed), f"{seconds:g}", f"{folder}/points.npz", f"{folder}/answer.npz"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        found = dict(np.load(f"{folder}/answer.npz"))
+    inside = np.isfinite(exact[:, 0])
+    difference, size = (np.where(inside, a, 0.0) for a in (found["predictions"] - exact[:, 0], exact[:, 0]))
+    errors = np.linalg.norm(difference, axis=1) / np.linalg.norm(size, axis=1)
+    return {
+        "macro": float(errors.mean()), "worst": float(errors.max()),
+        "steps": int(found["steps"]), "seconds": float(found["seconds"]), "cores": len(os.sched_getaffinity(0)),
+        "version": subprocess.run(version, check=True, stdout=subprocess.PIPE, text=True).stdout, "commit": commit(),
+    }  # fmt: skip
 
 
 def spread(values: list[float]) -> str:

@@ -1,31 +1,23 @@
-"""What the scripts of the peers share: the two problems, the clock, and the files that come and go.
+"""What the scripts of the peers share: the problems, the clock, and the files that come and go.
 
-A network sees x, t and z, where z in [-1, 1] is theta on its scale, so that a uniform z is a theta as clpinn draws it.
-Functions take the array module of the peer as `lib`: numpy, torch or jax.numpy.
+A network sees two coordinates and z, where z in [-1, 1] is theta on its scale, so that a uniform z is a theta as clpinn
+draws it. Functions take the array module of the peer as `lib`: numpy, torch or jax.numpy.
 """
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 
 @dataclass(frozen=True)
-class Problem:
-    """An equation on x in [-1, 1], t in [0, 1], whose initial and boundary values are those of `initial`."""
+class Parameters:
+    """The parameters of a problem and their scales."""
 
     parameters: tuple[tuple[float, float, bool], ...]
     """Lower end, upper end, and whether the scale is logarithmic."""
-    residual: Callable
-    """Of u, u_x, u_t, u_xx and the thetas."""
-    initial: Callable
-    """Of the array module and x."""
-
-    def constrain(self, lib, raw, x, t):
-        """The output that meets the initial and boundary values exactly, the same as in clpinn."""
-        return self.initial(lib, x) + t * (1 - x**2) * raw
 
     def theta(self, lib, i: int, z):
         """The parameter `i` at z."""
@@ -41,6 +33,20 @@ class Problem:
             part = np.log(theta / low) / np.log(high / low) if logarithmic else (theta - low) / (high - low)
             columns.append(2 * part - 1)
         return np.stack(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Problem(Parameters):
+    """An equation on x in [-1, 1], t in [0, 1], whose initial and boundary values are those of `initial`."""
+
+    residual: Callable
+    """Of u, u_x, u_t, u_xx and the thetas."""
+    initial: Callable
+    """Of the array module and x."""
+
+    def constrain(self, lib, raw, x, t):
+        """The output that meets the initial and boundary values exactly, the same as in clpinn."""
+        return self.initial(lib, x) + t * (1 - x**2) * raw
 
 
 PROBLEMS = {
@@ -60,9 +66,9 @@ PROBLEMS = {
 class Run:
     """The cell that the command line asks for: PROBLEM SEED SECONDS POINTS.npz OUT.npz. Its clock starts here."""
 
-    def __init__(self):
-        name, seed, seconds, points, self.out = sys.argv[1:]
-        self.problem, self.seed, self.seconds = PROBLEMS[name], int(seed), float(seconds)
+    def __init__(self, problems: Mapping[str, Parameters] = PROBLEMS):
+        self.name, seed, seconds, points, self.out = sys.argv[1:]
+        self.problem, self.seed, self.seconds = problems[self.name], int(seed), float(seconds)
         self.inputs = len(self.problem.parameters) + 2
         found = np.load(points)
         self.coordinates, self.thetas = found["coordinates"], found["thetas"]
@@ -76,7 +82,7 @@ class Run:
         return self.passed() >= self.seconds
 
     def save(self, predict: Callable, seconds: float, steps: int) -> None:
-        """Write the predictions of `predict`, a function of rows (x, t, z) that gives one value a row."""
+        """Write the predictions of `predict`, a function of rows (coordinates, z) that gives one value a row."""
         rows = len(self.coordinates)
         found = [
             predict(np.hstack([self.coordinates, np.tile(z, (rows, 1))])) for z in self.problem.scaled(self.thetas)

@@ -15,9 +15,9 @@ from scimba_jax.nonlinear_approximation.integration.monte_carlo import DomainSam
 from scimba_jax.nonlinear_approximation.integration.monte_carlo_parameters import UniformParametricSampler
 from scimba_jax.nonlinear_approximation.integration.monte_carlo_time import UniformTimeSampler
 from scimba_jax.nonlinear_approximation.networks.mlp import MLP
-from scimba_jax.nonlinear_approximation.numerical_solvers.projectors import Projector
 from scimba_jax.physical_models.abstract_physical_model import AbstractPhysicalModel
 from scimba_jax.physical_models.abstract_residuals import InteriorResidual
+from scimba_training import trained
 
 ROWS, WIDTH = 2000, 20
 
@@ -51,12 +51,5 @@ space = ApproximationSpace(
     post_processing=lambda raw, t, x, mu: problem.constrain(jnp, raw, x, t),
 )
 sampler = TensorizedSampler([UniformTimeSampler(times), *samplers], model_type="t_x_mu", bc=False, ic=False)
-projector = Projector(Model(domain, times), space, sampler, optimizer="ENG", matrix_regularization=1e-5)
-steps = 0
-while not run.over():
-    key, projector = projector.project(key, projector.space, 1, n_colloc=ROWS)
-    jax.block_until_ready(jax.tree.leaves(projector.space))
-    steps += 1
-seconds = run.passed()
-u = projector.space.create_variables()[0].vmap_on_physical_variables()
-run.save(lambda rows: u(projector.space, rows[:, 1:2], rows[:, :1], rows[:, 2:]), seconds, steps)
+u, seconds, steps = trained(run, key, Model(domain, times), space, sampler, n_colloc=ROWS)
+run.save(lambda rows: u(rows[:, 1:2], rows[:, :1], rows[:, 2:]), seconds, steps)

@@ -34,6 +34,8 @@ FEW_TRIES = 200
 """Candidates per point after which as many are drawn at a time as are allowed."""
 LARGEST = 8192
 """Candidates of one compiled call at most."""
+FEWEST = 256
+"""Candidates of one compiled call at least, and candidates that are computed at the same time."""
 BATCH = 1024
 """Points that are compared with a shape at the same time."""
 SAMPLES = {2: 4096, 3: 96}
@@ -186,12 +188,15 @@ def _drawn(problem: Problem, region: Region, thetas: Points, key: Key) -> tuple[
     while len(missing) and tries < TRIES:
         for rows in np.array_split(missing, -(-len(missing) // LARGEST)):
             # Few rows get several candidates each.
-            least = 256 if tries < FEW_TRIES else LARGEST
+            least = FEWEST if tries < FEW_TRIES else LARGEST
             size = min(LARGEST, max(least, 1 << (len(rows) - 1).bit_length()))
             repeats = size // len(rows)
-            units, at = random.random((size, space + 2)), np.resize(np.arange(len(rows)), size)
+            at = np.resize(np.arange(len(rows)), size)
+            units, of_candidates = np.zeros((LARGEST, space + 2)), np.zeros((LARGEST, thetas.shape[1]))
+            units[:size], of_candidates[:size] = random.random((size, space + 2)), thetas[rows][at]
             with jax.enable_x64(True):
-                found = jax.tree.map(np.asarray, _candidates(identity, region, units, thetas[rows][at]))
+                computed = _candidates(identity, region, units, of_candidates, size // FEWEST)
+            found = jax.tree.map(lambda array, size=size: np.asarray(array)[:size], computed)
             accepted = np.flatnonzero(found.counts)[::-1]  # of several candidates the first one is kept
             x[rows[at[accepted]]], normal[rows[at[accepted]]] = found.x[accepted], found.normal[accepted]
             done = np.zeros(len(thetas), bool)
@@ -204,10 +209,17 @@ def _drawn(problem: Problem, region: Region, thetas: Points, key: Key) -> tuple[
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _candidates(identity: Identity, region: Region, units: Array, thetas: Array) -> Candidate:
-    candidate = partial(_candidate, identity.problem, region)
-    # Not all at once: each candidate is compared with all sides of a polygon or triangles of a surface.
-    return jax.lax.map(lambda row: candidate(*row), (units, thetas), batch_size=BATCH)
+def _candidates(identity: Identity, region: Region, units: Array, thetas: Array, chunks: int) -> Candidate:
+    """LARGEST candidates, of which the first `chunks` times FEWEST are computed: one program for any number."""
+
+    def fill(i: Array, found: Candidate) -> Candidate:
+        rows = [jax.lax.dynamic_slice_in_dim(array, i * FEWEST, FEWEST) for array in (units, thetas)]
+        computed = jax.vmap(partial(_candidate, identity.problem, region))(*rows)
+        return jax.tree.map(lambda a, b: jax.lax.dynamic_update_slice_in_dim(a, b, i * FEWEST, axis=0), found, computed)
+
+    space = units.shape[1] - 2
+    empty = Candidate(jnp.zeros((LARGEST, space)), jnp.zeros((LARGEST, space)), jnp.zeros(LARGEST, bool))
+    return jax.lax.fori_loop(0, chunks, fill, empty)
 
 
 def _candidate(problem: Problem, region: Region, unit: Array, theta: Array) -> Candidate:

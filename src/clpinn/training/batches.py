@@ -17,7 +17,8 @@ from jaxtyping import Float
 
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
-from clpinn.keys import Key, fold_in, generator, split
+from clpinn.keys import Key, fold_in, generator, make_key, split
+from clpinn.programs import Lowering
 from clpinn.training.causality import causal_weights, equal_weights, time_direction
 from clpinn.training.residuals import Terms
 from clpinn.training.rows import Batch, Rows
@@ -60,6 +61,16 @@ class Batches:
         self.count = sum(points * len(self.terms.residual_names[name]) for name, points in self.points.items())
         """Rows of a batch."""
         self.time = time_direction(self.terms.problem)
+
+    def lowerings(self) -> list[Lowering]:
+        """What compiles the drawing of points near the boundary of a shape, which the first step needs."""
+        if self.terms.problem.domain is None:
+            return []
+
+        def draw() -> None:
+            self.terms.sample("interior", make_key(0), self.terms.problem.parameters.centre[None], edge_share=1.0)
+
+        return [lambda: draw]
 
     def candidate_points(self, growth: int = 1) -> dict[str, int]:
         """Candidates of a batch by term."""

@@ -18,6 +18,7 @@ from clpinn.formulation.domain import Box, Points
 from clpinn.formulation.integrals import integral_sizes
 from clpinn.formulation.pointwise import residual_sizes, values
 from clpinn.formulation.problem import Condition, Data
+from clpinn.formulation.shaped import normal_names
 from clpinn.keys import Key, split
 from clpinn.programs import Lowering, Program
 from clpinn.training.causality import PointWeights, equal_weights
@@ -67,13 +68,14 @@ class SizeMeter:
         def sizes(network: Any, x: Array, theta: Array) -> dict[str, dict[str, dict[str, Array]]]:
             return {name: function(network, x, theta) for name, function in functions.items()}
 
+        self._normal = max((len(normal_names(terms.problem, each)) for each in terms.conditions.values()), default=0)
         # One program for all terms: they share most of the network's derivatives, which are then compiled once.
         self._sizes = Program(jax.vmap(sizes, in_axes=(None, 0, 0)), called_rarely=True)
 
     def lowerings(self, network: Any) -> list[Lowering]:
         """What traces and compiles the program for a measurement over the box."""
         problem = self.terms.problem
-        columns = len(problem.coordinates), len(problem.parameters)
+        columns = len(problem.coordinates) + self._normal, len(problem.parameters)
         points = self._theta_count() * POINTS_PER_THETA
         x, theta = (jax.ShapeDtypeStruct((points, count), self.dtype) for count in columns)
         return [partial(self._sizes.lowered, network, x, theta)]
@@ -155,7 +157,16 @@ class SizeMeter:
     def _begun(self, network: Any, points: Points, thetas: Points) -> dict[str, dict[str, dict[str, Array]]]:
         """The sizes of the residuals at the points, by term, residual and output. Each theta has an equal share."""
         theta = np.repeat(thetas, len(points) // len(thetas), axis=0)
+        points = self._with_normal(points)
         return self._sizes(network, jnp.asarray(points, self.dtype), jnp.asarray(theta, self.dtype))
+
+    def _with_normal(self, points: Points) -> Points:
+        """Points with a normal behind, along the diagonal if they have none, so that one program does for all terms."""
+        coordinates = len(self.terms.problem.coordinates)
+        if points.shape[1] == coordinates + self._normal:
+            return points
+        diagonal = np.full((len(points), self._normal), self._normal**-0.5 if self._normal else 0.0)
+        return np.concatenate([points[:, :coordinates], diagonal], axis=1)
 
 
 def _root_mean_squares(sizes: Any, points: Points, thetas: Points, point_weights: PointWeights = equal_weights) -> Any:
@@ -181,7 +192,7 @@ def _size_functions(terms: Terms) -> dict[str, SizeFunction]:
 
     def of_data(data: Data) -> SizeFunction:
         def size(network: Any, x: Array, theta: Array) -> dict[str, dict[str, Array]]:
-            outputs = values(problem, network, x, theta)
+            outputs = values(problem, network, x[: len(problem.coordinates)], theta)
             zero = dict.fromkeys(("", *problem.outputs), jnp.zeros_like(x[0]))
             return {f"{data.name}_{output}": zero | {output: jnp.abs(outputs[output])} for output in data.values}
 

@@ -74,7 +74,8 @@ class NaturalStage(Stage):
         return self._optimizer.init(network), self._meter.ones()
 
     def lowerings(self, network: Any) -> list[Lowering]:
-        return [*self._rows.lowerings(network, self._batches.points), *self._meter.lowerings(network)]
+        programs = [*self._rows.lowerings(network, self._batches.points), *self._meter.lowerings(network)]
+        return [*programs, *self._batches.lowerings()]
 
     def enter(self, state: State) -> State:
         if math.isfinite(state.validation):  # the run goes on
