@@ -34,10 +34,23 @@ PAPER = {
 }
 
 
-def cell(file: Path, folder: Path, name: str, seed: int, seconds: float, method: str, overrides: list[str]) -> dict:
-    """What one run ended with, kept in `file`; run now in `folder` if that is not there."""
+def cell(
+    file: Path,
+    folder: Path,
+    name: str,
+    seed: int,
+    seconds: float,
+    method: str,
+    overrides: list[str],
+    correct: bool = False,
+) -> dict:
+    """What one run ended with, kept in `file`; run now in `folder` if that is not there.
+
+    With `correct` the run ends with a correction over the box, and the cell tells of the network alone, too.
+    """
     if not file.exists():
-        options = ["--method", method, *(word for each in ("correct=false", *overrides) for word in ("--set", each))]
+        changed = [*([] if correct else ["correct=false"]), *overrides]
+        options = ["--method", method, *(word for each in changed for word in ("--set", each))]
         commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
         command = [sys.executable, "-m", "clpinn", "train", name, "--seed", str(seed), "--seconds", f"{seconds:g}"]
         subprocess.run([*command, *options, "--out", str(folder), "--resume"], check=True, stdout=sys.stderr)
@@ -47,7 +60,12 @@ def cell(file: Path, folder: Path, name: str, seed: int, seconds: float, method:
         found = {
             key: metrics[key] for key in ("problem", "method", "seed", "outcome", "steps", "validation", "outputs")
         }
-        found["limit"], found["wall_seconds"] = seconds, metrics["wall_seconds"] - metrics["seconds"]["evaluation"]
+        spent = metrics["seconds"]
+        found["limit"], found["wall_seconds"] = seconds, metrics["wall_seconds"] - spent["evaluation"]
+        if correct:
+            found |= {"correction": metrics.get("correction"), "estimated": metrics.get("estimated")}
+            found |= {"correction_seconds": spent.get("correction", 0.0)}
+            found["wall_seconds"] -= found["correction_seconds"]
         found["cores"] = len(json.loads((folder / "config.json").read_text())["devices"])
         found["set"], found["commit"] = overrides, commit.stdout.strip()
         file.parent.mkdir(parents=True, exist_ok=True)

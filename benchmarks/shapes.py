@@ -3,11 +3,13 @@
     python -m venv peers && peers/bin/pip install torch==2.13.0 deepxde scimba
     python benchmarks/shapes.py [EXAMPLE ...] --python peers/bin/python [--seconds 60 300] [--seeds 0] [--kept]
 
-Errors: each problem of examples/shapes is trained by `clpinn train FILE --seed SEED --seconds S --set correct=false`:
-the default settings, the network alone. Errors are relative L2 errors inside the domain, at the points of the
-evaluation grid: macro is the mean over the grid of thetas, worst the largest. If an example computes a quantity, as in
-`drag(surrogate, radius, Re)` with `reference_drag(radius, Re)` beside it, the table has the largest relative error of
-that quantity at 20 thetas that are drawn over the parameter box and lie on no grid.
+Errors: each problem of examples/shapes is trained by `clpinn train FILE --seed SEED --seconds S`: the defaults, so the
+run ends with a correction over the box. "Network" is the network alone, "corrected" the surrogate that the run ends
+with, "end" the time of the correction. Errors are relative L2 errors inside the domain, at the points of the evaluation
+grid: macro is the mean over the grid of thetas, worst the largest. "Estimated" is what the run itself says, without the
+reference. If an example computes a quantity, as in `drag(surrogate, radius, Re)` with `reference_drag(radius, Re)`
+beside it, the table has the largest relative error of that quantity at 20 thetas that are drawn over the parameter box
+and lie on no grid.
 
 Costs: "points" is the time that the candidates of a step take, thetas and weights included, and its share of the step;
 medians over steps after the first ones. "Start" is the time from the load of the problem, with its checks, to the end
@@ -15,10 +17,10 @@ of the first step, without imports and without kept programs. "Box" is the same 
 benchmarks/shape_boxes.py. Each is measured in three fresh processes, of which the fastest counts.
 
 Peers: DeepXDE (PyTorch) and Scimba get the same equation, conditions and hard conditions, with the settings that their
-scripts in benchmarks/peers state. Scimba solves for all thetas. DeepXDE has no shapes with parameters. On the annulus
-it is therefore trained at three thetas, each with the whole time: the lower corner of the parameter box, its centre and
-the upper corner. "annulus, 3 thetas" shows the errors there, for clpinn after its one training for all thetas. This
-favours DeepXDE. On the L-shape the parameter is a coordinate for DeepXDE.
+scripts in benchmarks/peers state; of clpinn it is the network alone. Scimba solves for all thetas. DeepXDE has no
+shapes with parameters. On the annulus it is therefore trained at three thetas, each with the whole time: the lower
+corner of the parameter box, its centre and the upper corner. "annulus, 3 thetas" shows the errors there, for clpinn
+after its one training for all thetas. This favours DeepXDE. On the L-shape the parameter is a coordinate for DeepXDE.
 
 Seconds are those of training, with compilation and without imports. Cores are those that the process may use. Each cell
 is kept in benchmarks/results/shapes, and a kept cell is not run again. --kept runs nothing and shows all kept cells.
@@ -70,7 +72,7 @@ def path(name: str) -> str:
 def trained(name: str, seconds: float, seed: int) -> tuple[dict, Path]:
     """What a run ended with, and its directory. It is trained now unless it was."""
     run = RUNS / f"{name}-{seconds:g}s-{seed}"
-    return accuracy.cell(RUNS / f"{run.name}.json", run, path(name), seed, seconds, "free", []), run
+    return accuracy.cell(RUNS / f"{run.name}.json", run, path(name), seed, seconds, "free", [], True), run
 
 
 def measured(name: str, seconds: float, seed: int) -> dict:
@@ -97,15 +99,33 @@ def quantities(surrogate) -> dict[str, float]:
 
 
 def error_lines(cells: list[dict | None]) -> list[str]:
-    lines = ["| problem | s | seed | cores | steps | output | macro rel. L2 | worst | quantities | commit |"]
-    lines.append("|" + "---|" * 10)
+    """One line per run and output: the errors of the network, of the corrected surrogate, and those it estimates."""
+
+    def text(errors: dict | None) -> str:
+        return f"{errors['rel_l2_macro']:.1e} / {errors['rel_l2_worst']:.1e}" if errors else "–"
+
+    lines = [
+        "| problem | s | seed | cores | steps | output | network: macro / worst | corrected | estimated | resolved |"
+    ]
+    lines[0] += " end, s | quantities | commit |"
+    lines.append("|" + "---|" * 13)
     for cell in filter(None, cells):
         run = f"{cell['problem']} | {cell['limit']:g} | {cell['seed']} | {cell['cores']} | {cell['steps']}"
         named = ", ".join(f"{name.replace('_', ' ')}: {error:.2%}" for name, error in cell["quantities"].items())
+        estimates = (cell["estimated"] or {"outputs": {}})["outputs"]
+        resolved = f"{cell['estimated']['resolved']:.0%}" if cell["estimated"] else "–"
         for output, errors in cell["outputs"].items():
-            figures = f"{errors['rel_l2_macro']:.2e} | {errors['rel_l2_worst']:.2e}"
-            lines.append(f"| {run} | {output} | {figures} | {named or '–'} | {cell['commit']} |")
+            own = estimates.get(output)
+            known = {f"rel_l2_{key}": own[key]["value"] for key in ("macro", "worst")} if own else None
+            figures = f"{text(network_errors(cell)[output])} | {text(errors)} | {text(known)} | {resolved}"
+            end = f"{cell['correction_seconds']:.0f} | {named or '–'} | {cell['commit']}"
+            lines.append(f"| {run} | {output} | {figures} | {end} |")
     return lines
+
+
+def network_errors(cell: dict) -> dict[str, dict[str, float]]:
+    """The errors of the network alone, by output."""
+    return (cell["correction"] or {}).get("network_outputs", cell["outputs"])
 
 
 # Costs -------------------------------------------------------------------------------------------------------------
@@ -193,13 +213,14 @@ def ours(name: str, seconds: float, seed: int, one_by_one: bool) -> dict:
     import clpinn as cl
     from clpinn.problems import load_problem
     from clpinn.runs.evaluate import evaluate
+    from clpinn.surrogate.box_correction import without_box_correction
 
     cell, folder = trained(name, seconds, seed)
-    errors = cell["outputs"]["u"]
+    errors = network_errors(cell)["u"]
     if one_by_one:
         problem = load_problem(path(name))
-        surrogate = cl.load(folder, problem)
-        errors = evaluate(problem, surrogate, corners(problem.parameters)).summary()["outputs"]["u"]
+        network = without_box_correction(cl.load(folder, problem).network)
+        errors = evaluate(problem, network, corners(problem.parameters)).summary()["outputs"]["u"]
     figures = {key: errors[f"rel_l2_{key}"] for key in ("macro", "worst")}
     run = {"seconds": cell["wall_seconds"]} | {key: cell[key] for key in ("steps", "cores", "commit")}
     return figures | run
