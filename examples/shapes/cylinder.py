@@ -16,6 +16,7 @@ class Cylinder(cl.Problem):
     conditions = (
         cl.Condition("outlet", lambda d, radius, Re: outlet(d, 2 * radius / Re), on=cl.on("right")),
         cl.Condition("symmetry", lambda d: d.u_y, on=cl.on("bottom")),
+        cl.Integral("flow rate", lambda d: d.u, on=cl.at(x=1), equals=2 / 3),
     )
     candidates = parameters.grid(radius=4, Re=4)
     evaluation = coordinates.grid(x=81, y=21)
@@ -38,8 +39,8 @@ class Cylinder(cl.Problem):
             return 1 - radius**2 / ((x - 1) ** 2 + y**2)
 
         factor = (1 - y**2) * around(x)
-        u = factor * (1 / around(0) + x * raw["u"])
-        return {"u": u, "v": factor * x * y * raw["v"], "p": (1 + 40 * radius / Re) * raw["p"]}
+        u = factor * (1 / around(0) + x / (1 + x) * raw["u"])
+        return {"u": u, "v": factor * x / (1 + x) * y * raw["v"], "p": (1 + 40 * radius / Re) * raw["p"]}
 
     def reference(self, x, y, radius, Re):
         return flow(x, y, radius, Re)

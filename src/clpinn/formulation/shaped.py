@@ -26,7 +26,7 @@ from clpinn.keys import Key, fold_in, generator, make_key, split
 from clpinn.shapes import points
 from clpinn.shapes.pieces import Piece
 from clpinn.shapes.points import Candidate
-from clpinn.shapes.shape import Shape, unknown_names
+from clpinn.shapes.shape import Shape, interface_names, unknown_names
 
 TRIES = 20_000
 """Candidates per point at most: where fewer than about one in 1000 counts, a domain or piece counts as empty."""
@@ -80,12 +80,21 @@ def boundary_names(problem: Problem) -> list[str]:
         return _shape(problem, jnp.asarray(problem.parameters.centre)).names
 
 
-def chosen_pieces(shape: Shape, names: tuple[str, ...]) -> tuple[Piece, ...]:
-    """The pieces of a boundary with one of these names; all of them without names."""
-    unknown = [name for name in names if name not in shape.names]
+def chosen_pieces(shape: Shape, names: tuple[str, ...]) -> tuple[Shape, tuple[Piece, ...]]:
+    """The pieces with one of these names, and the shape that they bound: the domain, or a part of it at an interface.
+
+    Without names these are all pieces of the boundary of the domain.
+    """
+    inside = interface_names(shape)
+    unknown = [name for name in names if name not in (*shape.names, *inside)]
     if unknown:
-        raise DomainError(unknown_names(unknown, shape.names))
-    return tuple(piece for piece in shape.pieces() if not names or set(names) & set(piece.names))
+        raise DomainError(unknown_names(unknown, [*shape.names, *inside]))
+    bounded = next((part for part in (shape, *shape.interfaces()) if set(names) <= set(part.names)), None)
+    if bounded is None:
+        raise DomainError(
+            f"on({', '.join(map(repr, names))}) names pieces of an interface and others. State a condition for each."
+        )
+    return bounded, tuple(piece for piece in bounded.pieces() if not names or set(names) & set(piece.names))
 
 
 # Points ------------------------------------------------------------------------------------------------------------
@@ -199,7 +208,7 @@ def _candidate(problem: Problem, region: Region, unit: Array, theta: Array) -> C
     fixed = {names.index(name): value for name, value in region.fixed if name != "t"}
     if isinstance(region, At):
         return points.section(shape, fixed, parts, unit[: shape.space])
-    found = points.on_boundary(shape, chosen_pieces(shape, region.names), unit[:-1])
+    found = points.on_boundary(*chosen_pieces(shape, region.names), unit[:-1])
     within = [(ends[0] <= found.x[axis]) & (found.x[axis] <= ends[1]) for axis, ends in parts.items()]
     return found._replace(counts=jnp.all(jnp.stack([found.counts, *within])))
 
@@ -256,6 +265,12 @@ def domain_values(problem: Problem, given: Mapping[str, Any]) -> dict[str, Array
     """The signed distance of a point to the boundary, in a dict: what the domain of a problem computes."""
     shape = shape_at(problem, given)
     return {"distance": shape.distance(jnp.stack([jnp.asarray(given[name]) for name in spanned(problem)]))}
+
+
+def interface_values(problem: Problem, given: Mapping[str, Any]) -> dict[str, Array]:
+    """The signed distance of a point to each interface of the domain, in a dict by their names."""
+    x = jnp.stack([jnp.asarray(given[name]) for name in spanned(problem)])
+    return {", ".join(part.names): part.distance(x) for part in shape_at(problem, given).interfaces()}
 
 
 # Membership --------------------------------------------------------------------------------------------------------
