@@ -124,7 +124,6 @@ def _mesh(fine: int, skfem: Any) -> Any:
     return mesh.restrict(mesh.elements_satisfying(lambda at: (at[0] < 1) | (at[1] < 1)))
 
 
-
 def _conditions(fields: Any, pressures: Any, radius: float) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of the unknowns that are free, and all values to start from."""
     (x, y), t = _place(*fields.doflocs, radius), fields.doflocs[1]
