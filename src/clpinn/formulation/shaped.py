@@ -282,11 +282,37 @@ def is_inside(problem: Problem, x: Points, theta: Float[np.ndarray, " parameters
         return np.ones(len(x), bool)
     names = problem.coordinates.names
     space = np.asarray(x, float)[:, [names.index(name) for name in spanned(problem)]]
+    distance, extent = _padded_distances(problem, space, theta)
+    inside = distance <= points.CLOSED * extent
+    edge = np.flatnonzero(inside & (distance >= -points.CLOSED * extent))
+    if len(edge):  # a side that two shapes share is no boundary if the domain is on neither side of it
+        steps = points.STEP * extent * _directions(space.shape[1])
+        around, _ = _padded_distances(problem, (space[edge, None] + steps).reshape(-1, space.shape[1]), theta)
+        inside[edge] = np.any(around.reshape(len(edge), -1) < 0, axis=1)
+    return inside
+
+
+def _directions(space: int) -> Float[np.ndarray, "directions space"]:
+    """Unit vectors all around."""
+    if space == 1:
+        return np.array([[-1.0], [1.0]])
+    angles = (np.arange(16) + 0.5) * np.pi / 8
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    if space == 2:
+        return circle
+    heights = np.array([-0.9, -0.3, 0.3, 0.9])
+    return np.concatenate([np.c_[circle * np.sqrt(1 - z**2), np.full(len(circle), z)] for z in heights])
+
+
+def _padded_distances(
+    problem: Problem, space: Float[np.ndarray, "points space"], theta: Float[np.ndarray, " parameters"]
+) -> tuple[Float[np.ndarray, " points"], float]:
+    """Signed distances of points in space, and the extent of the shape."""
     size = max(256, 1 << max(len(space) - 1, 0).bit_length())  # a power of two, so that few sizes are compiled
     with jax.enable_x64(True):
         padded = np.resize(space, (size, space.shape[1])) if len(space) else np.zeros((size, space.shape[1]))
         distance, extent = map(np.asarray, _distances(Identity(problem), padded, np.asarray(theta, float)))
-    return distance[: len(x)] <= points.CLOSED * extent
+    return distance[: len(space)], float(extent)
 
 
 def are_inside(problem: Problem, x: Points, thetas: Points) -> Bool[np.ndarray, " points"]:
