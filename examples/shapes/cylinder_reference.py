@@ -126,7 +126,8 @@ def _mesh(fine: int, skfem: Any) -> Any:
 
 def _conditions(fields: Any, pressures: Any, radius: float) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of the unknowns that are free, and all values to start from."""
-    (x, y), t = _place(*fields.doflocs, radius), fields.doflocs[1]
+    s, t = fields.doflocs
+    x, y = _place(s, t, radius)
     held = np.isclose(x, 0) | np.isclose(y, 1) | np.isclose(t, 0)
     free = np.concatenate([~held, ~held & ~np.isclose(y, 0), np.ones(pressures.N, bool)])
     start = np.zeros(len(free))
@@ -141,7 +142,7 @@ def _stresses(values: dict[str, np.ndarray], basis: dict[str, Any], radius: floa
     rim = skfem.FacetBasis(mesh, skfem.ElementQuad2(), facets=facets, intorder=6)
     at = rim.global_coordinates()
     metric = _metric(at, radius)
-    normal = (np.stack(_place(*at, radius)) - np.array([CENTRE, 0.0])[:, None, None]) / radius
+    normal = (np.stack(_place(at[0], at[1], radius)) - np.array([CENTRE, 0.0])[:, None, None]) / radius
     (ux, uy), (vx, _) = (_gradient(rim.interpolate(values[name]).grad, metric) for name in ("u", "v"))
     p = rim.with_element(skfem.ElementQuad1()).interpolate(values["p"])
     pull = (2 * nu * ux - p) * normal[0] + nu * (uy + vx) * normal[1]
