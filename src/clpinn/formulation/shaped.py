@@ -40,6 +40,8 @@ CHECKED_THETAS = 64
 """Thetas whose shape is checked before training, besides the corners of the box and its centre."""
 PLACE_POINTS = 1024
 """Points of the boundary that show where a shape lies, if the box around it leaves the box of coordinates."""
+DIRECTIONS = (32, 2048)
+"""Directions in which the domain is looked for around a point of its boundary; more of them if it may be a corner."""
 OVERHANG = 1e-6
 """A shape may reach beyond the box of the coordinates by this fraction of it."""
 
@@ -285,23 +287,27 @@ def is_inside(problem: Problem, x: Points, theta: Float[np.ndarray, " parameters
     distance, extent = _padded_distances(problem, space, theta)
     inside = distance <= points.CLOSED * extent
     edge = np.flatnonzero(inside & (distance >= -points.CLOSED * extent))
-    if len(edge):  # a side that two shapes share is no boundary if the domain is on neither side of it
-        steps = points.STEP * extent * _directions(space.shape[1])
-        around, _ = _padded_distances(problem, (space[edge, None] + steps).reshape(-1, space.shape[1]), theta)
-        inside[edge] = np.any(around.reshape(len(edge), -1) < 0, axis=1)
+    inside[edge] = False  # a side that two shapes share is no boundary if the domain is on neither side of it
+    for count in DIRECTIONS:
+        left = edge[~inside[edge]]
+        if len(left):
+            steps = points.STEP * extent * _directions(space.shape[1], count)
+            around, _ = _padded_distances(problem, (space[left, None] + steps).reshape(-1, space.shape[1]), theta)
+            inside[left] = np.any(around.reshape(len(left), -1) < 0, axis=1)
     return inside
 
 
-def _directions(space: int) -> Float[np.ndarray, "directions space"]:
-    """Unit vectors all around."""
+def _directions(space: int, count: int) -> Float[np.ndarray, "directions space"]:
+    """Unit vectors all around: evenly spaced in the plane, on a Fibonacci spiral in space."""
     if space == 1:
         return np.array([[-1.0], [1.0]])
-    angles = (np.arange(16) + 0.5) * np.pi / 8
-    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    numbers = np.arange(count) + 0.5
     if space == 2:
-        return circle
-    heights = np.array([-0.9, -0.3, 0.3, 0.9])
-    return np.concatenate([np.c_[circle * np.sqrt(1 - z**2), np.full(len(circle), z)] for z in heights])
+        angles = 2 * np.pi * numbers / count
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    height, angles = 1 - 2 * numbers / count, np.pi * (1 + np.sqrt(5)) * numbers
+    width = np.sqrt(1 - height**2)
+    return np.stack([width * np.cos(angles), width * np.sin(angles), height], axis=1)
 
 
 def _padded_distances(
