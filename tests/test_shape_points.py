@@ -294,3 +294,20 @@ def test_a_part_of_a_boundary_needs_a_pair():
 def test_problems_that_are_right_pass():
     validate(CHANNEL)
     validate(Square())
+
+
+def test_a_side_that_two_shapes_share_is_no_boundary():
+    """The sides of a notch lie on those of the plate: what is left of them does not belong to the domain."""
+
+    class Notched(cl.Problem):
+        coordinates = cl.Box(x=(-1, 1), y=(-1, 1))
+        parameters = cl.Box(a=(0, 1))
+
+        def domain(self):
+            return cl.Rectangle(x=(-1, 1), y=(-1, 1)) - cl.Rectangle(x=(0, 1), y=(-1, 0), name="notch")
+
+        def residual(self, d):
+            return d.u_xx + d.u_yy
+
+    at = np.array([[1, -0.5], [0.5, -1], [1, -1], [0, 0], [0, -1], [1, 0], [0, -0.5], [-1, -1], [1, 1], [0.3, 0]])
+    assert is_inside(Notched(), at, np.array([0.5])).tolist() == [False] * 3 + [True] * 7

@@ -25,7 +25,15 @@ from clpinn.training.pool_loss import Collocation, PoolLoss, Tasks
 from clpinn.training.residuals import Terms
 from clpinn.training.settings import override
 
-EXAMPLES = ["annulus:Annulus", "l_shape:LShape", "fin:Fin", "ball:BallHeat", "plate_with_hole:PlateWithHole"]
+EXAMPLES = [
+    "annulus:Annulus",
+    "ball:BallHeat",
+    "cylinder:Cylinder",
+    "fin:Fin",
+    "l_shape:LShape",
+    "plate_with_hole:PlateWithHole",
+    "two_materials:TwoMaterials",
+]
 
 
 class Ring(cl.Problem):

@@ -23,7 +23,7 @@ from clpinn.formulation.calls import as_scalars, call_by_name
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.problem import Condition, Integral, Problem
-from clpinn.formulation.shaped import boundary_names, domain_values, normal_names, with_normal
+from clpinn.formulation.shaped import boundary_names, domain_values, interface_values, normal_names, with_normal
 
 JAX = "jax"
 """The version of JAX. Another version may trace the same function to another program."""
@@ -100,6 +100,9 @@ def _parts(problem: Problem) -> Iterator[tuple[str, Any]]:
         )
     if problem.domain is not None:
         yield "domain", (boundary_names(problem), _trace(lambda at: domain_values(problem, at), point))
+        interfaces = _trace(lambda at: interface_values(problem, at), point)
+        if interfaces[0]:
+            yield "interfaces", interfaces
     if problem.place is not None:
         yield "place", _trace(lambda at: as_scalars(placed(problem, at), "", ""), point)
 

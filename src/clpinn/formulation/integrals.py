@@ -65,7 +65,7 @@ def _rule(problem: Problem, integral: Integral, theta: Array) -> Rule:
         low, high = map(jnp.asarray, shape.bounds)
     if isinstance(region, On):
         assert shape is not None
-        rule = boundary_rule(shape, chosen_pieces(shape, region.names))
+        rule = boundary_rule(*chosen_pieces(shape, region.names))
         for axis, (first, last) in parts.items():
             within = (first <= rule.x[:, axis]) & (rule.x[:, axis] <= last)
             rule = rule._replace(weight=jnp.where(within, rule.weight, 0.0))

@@ -26,7 +26,7 @@ from clpinn.keys import Key, fold_in, generator, make_key, split
 from clpinn.shapes import points
 from clpinn.shapes.pieces import Piece
 from clpinn.shapes.points import Candidate, Samples
-from clpinn.shapes.shape import Shape, unknown_names
+from clpinn.shapes.shape import Shape, interface_names, unknown_names
 
 TRIES = 20_000
 """Candidates per point at most: where fewer than about one in 1000 counts, a domain or piece counts as empty."""
@@ -44,6 +44,8 @@ CHECKED_THETAS = 64
 """Thetas whose shape is checked before training, besides the corners of the box and its centre."""
 PLACE_POINTS = 1024
 """Points of the boundary that show where a shape lies, if the box around it leaves the box of coordinates."""
+DIRECTIONS = (32, 2048)
+"""Directions in which the domain is looked for around a point of its boundary; more of them if it may be a corner."""
 OVERHANG = 1e-6
 """A shape may reach beyond the box of the coordinates by this fraction of it."""
 
@@ -84,12 +86,21 @@ def boundary_names(problem: Problem) -> list[str]:
         return _shape(problem, jnp.asarray(problem.parameters.centre)).names
 
 
-def chosen_pieces(shape: Shape, names: tuple[str, ...]) -> tuple[Piece, ...]:
-    """The pieces of a boundary with one of these names; all of them without names."""
-    unknown = [name for name in names if name not in shape.names]
+def chosen_pieces(shape: Shape, names: tuple[str, ...]) -> tuple[Shape, tuple[Piece, ...]]:
+    """The pieces with one of these names, and the shape that they bound: the domain, or a part of it at an interface.
+
+    Without names these are all pieces of the boundary of the domain.
+    """
+    inside = interface_names(shape)
+    unknown = [name for name in names if name not in (*shape.names, *inside)]
     if unknown:
-        raise DomainError(unknown_names(unknown, shape.names))
-    return tuple(piece for piece in shape.pieces() if not names or set(names) & set(piece.names))
+        raise DomainError(unknown_names(unknown, [*shape.names, *inside]))
+    bounded = next((part for part in (shape, *shape.interfaces()) if set(names) <= set(part.names)), None)
+    if bounded is None:
+        raise DomainError(
+            f"on({', '.join(map(repr, names))}) names pieces of an interface and others. State a condition for each."
+        )
+    return bounded, tuple(piece for piece in bounded.pieces() if not names or set(names) & set(piece.names))
 
 
 # Points ------------------------------------------------------------------------------------------------------------
@@ -145,7 +156,7 @@ def _samples(identity: Identity, region: On, theta: Array) -> Samples:
     shape = _shape(identity.problem, theta)
     side = (np.arange(SAMPLES[shape.space]) + 0.5) / SAMPLES[shape.space]
     units = np.stack([axis.ravel() for axis in np.meshgrid(*[side] * (shape.space - 1), indexing="ij")], axis=1)
-    return points.boundary_samples(shape, chosen_pieces(shape, region.names), jnp.asarray(units))
+    return points.boundary_samples(*chosen_pieces(shape, region.names), jnp.asarray(units))
 
 
 def term_points(problem: Problem, region: At | Boundary | On | None, thetas: Points, key: Key) -> Points:
@@ -233,7 +244,7 @@ def _candidate(problem: Problem, region: Region, unit: Array, theta: Array) -> C
     fixed = {names.index(name): value for name, value in region.fixed if name != "t"}
     if isinstance(region, At):
         return points.section(shape, fixed, parts, unit[: shape.space])
-    found = points.on_boundary(shape, chosen_pieces(shape, region.names), unit[:-1])
+    found = points.on_boundary(*chosen_pieces(shape, region.names), unit[:-1])
     within = [(ends[0] <= found.x[axis]) & (found.x[axis] <= ends[1]) for axis, ends in parts.items()]
     return found._replace(counts=jnp.all(jnp.stack([found.counts, *within])))
 
@@ -292,6 +303,12 @@ def domain_values(problem: Problem, given: Mapping[str, Any]) -> dict[str, Array
     return {"distance": shape.distance(jnp.stack([jnp.asarray(given[name]) for name in spanned(problem)]))}
 
 
+def interface_values(problem: Problem, given: Mapping[str, Any]) -> dict[str, Array]:
+    """The signed distance of a point to each interface of the domain, in a dict by their names."""
+    x = jnp.stack([jnp.asarray(given[name]) for name in spanned(problem)])
+    return {", ".join(part.names): part.distance(x) for part in shape_at(problem, given).interfaces()}
+
+
 # Membership --------------------------------------------------------------------------------------------------------
 
 
@@ -301,11 +318,41 @@ def is_inside(problem: Problem, x: Points, theta: Float[np.ndarray, " parameters
         return np.ones(len(x), bool)
     names = problem.coordinates.names
     space = np.asarray(x, float)[:, [names.index(name) for name in spanned(problem)]]
+    distance, extent = _padded_distances(problem, space, theta)
+    inside = distance <= points.CLOSED * extent
+    edge = np.flatnonzero(inside & (distance >= -points.CLOSED * extent))
+    inside[edge] = False  # a side that two shapes share is no boundary if the domain is on neither side of it
+    for count in DIRECTIONS:
+        left = edge[~inside[edge]]
+        if len(left):
+            steps = points.STEP * extent * _directions(space.shape[1], count)
+            around, _ = _padded_distances(problem, (space[left, None] + steps).reshape(-1, space.shape[1]), theta)
+            inside[left] = np.any(around.reshape(len(left), -1) < 0, axis=1)
+    return inside
+
+
+def _directions(space: int, count: int) -> Float[np.ndarray, "directions space"]:
+    """Unit vectors all around: evenly spaced in the plane, on a Fibonacci spiral in space."""
+    if space == 1:
+        return np.array([[-1.0], [1.0]])
+    numbers = np.arange(count) + 0.5
+    if space == 2:
+        angles = 2 * np.pi * numbers / count
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    height, angles = 1 - 2 * numbers / count, np.pi * (1 + np.sqrt(5)) * numbers
+    width = np.sqrt(1 - height**2)
+    return np.stack([width * np.cos(angles), width * np.sin(angles), height], axis=1)
+
+
+def _padded_distances(
+    problem: Problem, space: Float[np.ndarray, "points space"], theta: Float[np.ndarray, " parameters"]
+) -> tuple[Float[np.ndarray, " points"], float]:
+    """Signed distances of points in space, and the extent of the shape."""
     size = max(256, 1 << max(len(space) - 1, 0).bit_length())  # a power of two, so that few sizes are compiled
     with jax.enable_x64(True):
         padded = np.resize(space, (size, space.shape[1])) if len(space) else np.zeros((size, space.shape[1]))
         distance, extent = map(np.asarray, _distances(Identity(problem), padded, np.asarray(theta, float)))
-    return distance[: len(x)] <= points.CLOSED * extent
+    return distance[: len(space)], float(extent)
 
 
 def are_inside(problem: Problem, x: Points, thetas: Points) -> Bool[np.ndarray, " points"]:

@@ -18,6 +18,9 @@ from clpinn.errors import DomainError
 from clpinn.shapes.carried import Flipped, Motion, MovedPiece, Renamed
 from clpinn.shapes.pieces import Bounds, Piece
 
+INTERFACE_END = 1e-5
+"""Interfaces end this fraction of the extent before the boundary of the domain: a part may share a side with it."""
+
 
 class Shape(eqx.Module):
     """A part of the plane or of space. Combine shapes with `-` (cut out), `|` (join) and `&` (what both cover)."""
@@ -48,6 +51,10 @@ class Shape(eqx.Module):
         """The parts for which the factor of a piece is zero inside the shape, or outside of it, away from the piece."""
         return iter(())
 
+    def interfaces(self) -> tuple["Shape", ...]:
+        """The parts inside the shape whose boundary is an interface, see `split`."""
+        return ()
+
     @property
     def names(self) -> list[str]:
         """The names of the pieces of the boundary."""
@@ -63,6 +70,19 @@ class Shape(eqx.Module):
 
     def __and__(self, other: "Shape") -> "Shape":
         return Combined(self, _same_space(self, other), "and")
+
+    def split(self, part: "Shape") -> "Shape":
+        """The same domain in two parts: the boundary of `part` is an interface inside it, with a name of its own.
+
+        On an interface the normal points out of `part`. Pieces of it that are outside of the domain do not count.
+        """
+        names = _same_space(self, part).names
+        if {*names} <= {*self.names, *interface_names(self)}:
+            raise DomainError(
+                f"An interface needs a name of its own, but the domain has {', '.join(names)}, too. Name the part: "
+                'cl.Disk((0, 0), 1, name="interface").'
+            )
+        return Split(self, part)
 
     # Motions -----------------------------------------------------------------------------------------------------
 
@@ -99,6 +119,12 @@ class Shape(eqx.Module):
         if unknown:
             raise DomainError(unknown_names(unknown, self.names))
         return Named(self, name, pieces)
+
+
+def interface_names(shape: Shape) -> list[str]:
+    """The names of the interfaces inside a shape, without those that its boundary has, too."""
+    names = dict.fromkeys(name for part in shape.interfaces() for name in part.names)
+    return [name for name in names if name not in shape.names]
 
 
 def unknown_names(unknown: list[str], known: list[str]) -> str:
@@ -142,6 +168,67 @@ class Combined(Shape):
     def mistake(self) -> str | None:
         return self.first.mistake() or self.second.mistake()
 
+    def interfaces(self) -> tuple[Shape, ...]:
+        second = () if self.kind == "without" else self.second.interfaces()
+        return tuple(Within(part, self) for part in (*self.first.interfaces(), *second))
+
+
+class Split(Shape):
+    """A shape with a part whose boundary is an interface."""
+
+    shape: Shape
+    part: Shape
+
+    @property
+    def space(self) -> int:
+        return self.shape.space
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.shape.bounds
+
+    def distance(self, x: Array) -> Array:
+        return self.shape.distance(x)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return self.shape.pieces()
+
+    def mistake(self) -> str | None:
+        return self.shape.mistake() or self.part.mistake()
+
+    def joined(self, cut_out: bool) -> Iterator[Shape]:
+        return joined_parts(self.shape, cut_out)
+
+    def interfaces(self) -> tuple[Shape, ...]:
+        return (*self.shape.interfaces(), Within(self.part, self.shape))
+
+
+class Within(Shape):
+    """What of a part is well inside a domain. Its pieces are those of the part."""
+
+    part: Shape
+    domain: Shape
+
+    @property
+    def space(self) -> int:
+        return self.domain.space
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.domain.bounds
+
+    @property
+    def names(self) -> list[str]:
+        return self.part.names
+
+    def distance(self, x: Array) -> Array:
+        low, high = self.bounds
+        end = INTERFACE_END * jnp.linalg.norm(high - low)
+        return jnp.maximum(self.part.distance(x), self.domain.distance(x) + end)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple(piece.within(self.bounds) for piece in self.part.pieces())
+
 
 class Moved(Shape):
     """A shape after a motion."""
@@ -162,6 +249,9 @@ class Moved(Shape):
 
     def pieces(self) -> tuple[Piece, ...]:
         return tuple(MovedPiece(piece, self.motion) for piece in self.shape.pieces())
+
+    def interfaces(self) -> tuple[Shape, ...]:
+        return tuple(Moved(part, self.motion) for part in self.shape.interfaces())
 
     def mistake(self) -> str | None:
         if not self.motion.scale > 0:
@@ -193,6 +283,9 @@ class Named(Shape):
 
         pieces = self.shape.pieces()
         return tuple(Renamed(piece, (*piece.names, self.name)) if chosen(piece) else piece for piece in pieces)
+
+    def interfaces(self) -> tuple[Shape, ...]:
+        return self.shape.interfaces()
 
     def mistake(self) -> str | None:
         return self.shape.mistake()
