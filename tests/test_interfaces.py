@@ -10,7 +10,7 @@ from clpinn.errors import DomainError
 from clpinn.formulation.fingerprint import fingerprint
 from clpinn.formulation.integrals import integral_residuals, integral_rows
 from clpinn.formulation.pointwise import constant_network
-from clpinn.formulation.shaped import inside_points, region_points
+from clpinn.formulation.shaped_points import inside_points, region_points
 from clpinn.formulation.validation import validate
 from clpinn.keys import make_key
 

@@ -31,6 +31,8 @@ FLOW: dict[str, list[str]] = {
         "identity",
         "thetas",
         "shaped",
+        "membership",
+        "shaped_points",
         "outlines",
         "geometry",
         "fingerprint",

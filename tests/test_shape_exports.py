@@ -14,9 +14,9 @@ from clpinn.errors import DomainError, ExportError
 from clpinn.exports.export import write_field
 from clpinn.exports.meshes import make_mesh
 from clpinn.formulation.geometry import placed
+from clpinn.formulation.membership import is_inside
 from clpinn.formulation.outlines import distances
 from clpinn.formulation.problem import Problem
-from clpinn.formulation.shaped import is_inside
 from clpinn.surrogate.points import surrogate_points
 from clpinn.surrogate.surrogate import Surrogate
 

@@ -15,8 +15,8 @@ from test_explorer import opened, settled, surrogate_of, type_theta, words  # no
 import clpinn as cl
 from clpinn.drawing.fields import filled, value_range
 from clpinn.exports.translate.javascript import javascript
+from clpinn.formulation.membership import is_inside
 from clpinn.formulation.outlines import boundary_curves, distances
-from clpinn.formulation.shaped import is_inside
 from clpinn.report.explorer import _continued, _domain_program, explorer_page
 from clpinn.report.fields import answers_inside, fields, plot_reference, streamlines
 

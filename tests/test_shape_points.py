@@ -8,7 +8,8 @@ import pytest
 
 import clpinn as cl
 from clpinn.errors import ClpinnError
-from clpinn.formulation.shaped import are_inside, inside_points, is_inside, region_points, term_points
+from clpinn.formulation.membership import are_inside, is_inside
+from clpinn.formulation.shaped_points import inside_points, region_points, term_points
 from clpinn.formulation.validation import validate
 from clpinn.keys import make_key
 

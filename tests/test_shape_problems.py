@@ -14,8 +14,8 @@ from clpinn.formulation.agreement import check_reference
 from clpinn.formulation.domain import Grid
 from clpinn.formulation.fingerprint import fingerprint
 from clpinn.formulation.integrals import integral_residuals, integral_rows
+from clpinn.formulation.membership import is_inside
 from clpinn.formulation.pointwise import constant_network, values
-from clpinn.formulation.shaped import is_inside
 from clpinn.formulation.validation import validate
 from clpinn.keys import make_key
 from clpinn.presets import natural, paper

@@ -1,7 +1,6 @@
 """A cooling fin. Parameters: its length, and the heat transfer from its sides (a Robin condition)."""
 
 import numpy as np
-from scipy.optimize import brentq
 
 import clpinn as cl
 
@@ -28,8 +27,18 @@ class Fin(cl.Problem):
         x, y, length, h = np.broadcast_arrays(*(np.asarray(v, float) for v in (x, y, length, h)))
         assert np.ptp(length) == np.ptp(h) == 0, "one theta at a time"
         total = np.zeros(x.shape)
-        for n in range(400):  # b tan b = h
-            b = brentq(lambda b: b * np.sin(b) - h.flat[0] * np.cos(b), n * np.pi, (n + 0.5) * np.pi)
+        for b in eigenvalues(h.flat[0]):
             decay = (np.exp(-b * x) + np.exp(b * (x - 2 * length))) / (1 + np.exp(-2 * b * length))
             total += 4 * np.sin(b) / (2 * b + np.sin(2 * b)) * np.cos(b * y) * decay
         return {"T": total}
+
+
+def eigenvalues(h):
+    """The first solutions of b tan b = h, by bisection."""
+    low = np.arange(400) * np.pi
+    high = low + np.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = middle * np.tan(middle) > h
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return (low + high) / 2

@@ -6,9 +6,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from clpinn.formulation.domain import Points
+from clpinn.formulation.membership import is_inside
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.regions import On
-from clpinn.formulation.shaped import boundary_samples, inside_points, is_inside, spanned
+from clpinn.formulation.shaped import spanned
+from clpinn.formulation.shaped_points import boundary_samples, inside_points
 from clpinn.keys import make_key
 from clpinn.shapes.points import Samples
 

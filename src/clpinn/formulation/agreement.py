@@ -27,7 +27,8 @@ from clpinn.formulation.pointwise import (
 from clpinn.formulation.problem import Condition, Problem
 from clpinn.formulation.references import reference_at
 from clpinn.formulation.regions import On
-from clpinn.formulation.shaped import boundary_names, term_points
+from clpinn.formulation.shaped import boundary_names
+from clpinn.formulation.shaped_points import term_points
 from clpinn.formulation.thetas import theta_text
 from clpinn.keys import Key, fold_in, make_key
 

@@ -22,9 +22,9 @@ from clpinn.errors import CacheError
 from clpinn.files import cache_folder, is_intact, write_checked
 from clpinn.formulation.domain import Box, Grid, Points
 from clpinn.formulation.geometry import placed
+from clpinn.formulation.membership import is_inside
 from clpinn.formulation.pointwise import reference_values
 from clpinn.formulation.problem import Problem
-from clpinn.formulation.shaped import is_inside
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the work, how many items are done, and how many there are."""

@@ -22,7 +22,8 @@ from clpinn.formulation.integrals import check_integral
 from clpinn.formulation.pointwise import condition_residuals, residuals, used_partials, user_primitives
 from clpinn.formulation.problem import Condition, Data, Integral, Problem, task_prior
 from clpinn.formulation.regions import At, Boundary, Interior, On
-from clpinn.formulation.shaped import check_domain, normal_names
+from clpinn.formulation.shaped import normal_names
+from clpinn.formulation.shaped_points import check_domain
 from clpinn.keys import make_key
 
 LIBRARY = str(Path(__file__).parent.parent)

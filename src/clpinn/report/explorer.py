@@ -19,9 +19,10 @@ from clpinn.exports.translate.program import Program
 from clpinn.exports.translate.tracing import program_of, trace
 from clpinn.formulation.domain import Box, Grid, Points
 from clpinn.formulation.geometry import placed
+from clpinn.formulation.membership import is_inside
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import kept_table, reference_at
-from clpinn.formulation.shaped import domain_values, is_inside, shape_at
+from clpinn.formulation.shaped import domain_values, shape_at
 from clpinn.report.fields import answers_inside
 from clpinn.runs.directory import plain
 from clpinn.surrogate.error_map import ErrorMap

@@ -13,10 +13,10 @@ from clpinn.drawing.fields import cut_out, draw_field, filled, panel_height, val
 from clpinn.drawing.style import COLOURS, canvas, label, save, styled
 from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import placed
+from clpinn.formulation.membership import is_inside
 from clpinn.formulation.outlines import is_plane
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at
-from clpinn.formulation.shaped import is_inside
 from clpinn.formulation.thetas import theta_text
 from clpinn.runs.directory import RunDirectory
 from clpinn.surrogate.surrogate import Surrogate

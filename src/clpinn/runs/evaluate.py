@@ -17,10 +17,10 @@ from clpinn.errors import ClpinnError
 from clpinn.formulation.agreement import check_reference
 from clpinn.formulation.domain import Points
 from clpinn.formulation.identity import Identity
+from clpinn.formulation.membership import is_inside
 from clpinn.formulation.pointwise import Network, residuals, values
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at, reference_table
-from clpinn.formulation.shaped import is_inside
 from clpinn.formulation.thetas import checked_thetas, theta_text
 from clpinn.formulation.validation import validate
 from clpinn.keys import Key

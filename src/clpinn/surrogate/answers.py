@@ -20,9 +20,9 @@ from clpinn.errors import DomainError, warn_outside
 from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import box_point, box_points, outside_domain
 from clpinn.formulation.identity import Identity
+from clpinn.formulation.membership import are_inside
 from clpinn.formulation.pointwise import named_derivatives, values
 from clpinn.formulation.problem import Problem
-from clpinn.formulation.shaped import are_inside
 from clpinn.formulation.thetas import theta_text
 from clpinn.networks.architecture import cast, precision
 from clpinn.networks.standard import StandardPINN

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from clpinn.errors import DomainError, warn_outside
 from clpinn.formulation.domain import Axis, Grid
 from clpinn.formulation.geometry import box_names, box_points, outside_domain, physical_extent, placed
+from clpinn.formulation.membership import are_inside
 from clpinn.formulation.problem import Problem
-from clpinn.formulation.shaped import are_inside
 from clpinn.machine import free_memory
 from clpinn.surrogate.answers import names_error
 

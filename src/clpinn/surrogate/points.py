@@ -9,7 +9,7 @@ import numpy as np
 from clpinn.errors import DomainError
 from clpinn.formulation.geometry import box_names, placed
 from clpinn.formulation.problem import Problem
-from clpinn.formulation.shaped import term_points
+from clpinn.formulation.shaped_points import term_points
 from clpinn.formulation.thetas import one_theta
 from clpinn.keys import make_key
 

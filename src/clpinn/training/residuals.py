@@ -18,7 +18,7 @@ from clpinn.formulation.identity import Identity
 from clpinn.formulation.integrals import integral_columns, integral_residuals, integral_rows
 from clpinn.formulation.pointwise import condition_residuals, constant_network, normal_names, residuals, values
 from clpinn.formulation.problem import Condition, Data, Integral, Problem
-from clpinn.formulation.shaped import inside_points, region_points
+from clpinn.formulation.shaped_points import inside_points, region_points
 from clpinn.keys import Key, fold_in, generator, make_key
 
 Residuals = Callable[[Any, Array, Array], dict[str, Array]]
