@@ -61,6 +61,7 @@ FLOW: dict[str, list[str]] = {
         "elements",
         "perturbed_programs",
         "least_squares",
+        "integral_rows",
         "meshes",
         "jumps",
         "spaces",

@@ -109,14 +109,14 @@ class BoxElements:
 
 
 @dataclass(frozen=True)
-class BoundaryElements:
-    """The elements that pieces of the boundary of a shape pass through. The points lie on these pieces."""
+class ScatteredElements:
+    """Elements with points anywhere in them: on pieces of the boundary of a shape, or nodes of a quadrature."""
 
     space: SplineSpace
     points: Float[np.ndarray, "elements points numbers"]
-    """Box coordinates of the points, and the normals behind them."""
+    """Box coordinates of the points; on a boundary the normals behind them."""
     measure: Float[np.ndarray, "elements points"]
-    """The length or area, times the time, that each point stands for."""
+    """What each point stands for: a length, an area, a volume, times the time."""
     nodes: list[Float[np.ndarray, "elements points"]]
     """Scaled coordinates of the points, by axis."""
     intervals: list[Int[np.ndarray, " elements"]]
@@ -145,7 +145,7 @@ class BoundaryElements:
         return _Local(self.space, self.nodes, self.intervals)
 
 
-Elements = BoxElements | BoundaryElements
+Elements = BoxElements | ScatteredElements
 """Some elements of a spline space, each with the same number of points."""
 
 
@@ -223,33 +223,52 @@ def _gauss_points(
 
 def _boundary_elements(
     problem: Problem, space: SplineSpace, where: On, per_interval: Sequence[int], domain: CutDomain
-) -> BoundaryElements:
+) -> ScatteredElements:
     """The elements that pieces of a boundary pass through. Time, if there is one, has Gauss points."""
-    names = list(problem.coordinates)
-    along = {name: problem.coordinates.names.index(name) for name in domain.spanned}
-
-    def places(scaled: Mapping[int, np.ndarray]) -> Int[np.ndarray, "points axes"]:
-        return np.stack([space.axes[k].intervals_of(values) for k, values in scaled.items()], axis=1)
-
-    samples = domain.boundary(where)
-    scaled = {k: to_scaled(problem.coordinates[name], samples.x[:, i]) for i, (name, k) in enumerate(along.items())}
-    kept, factor = _thinned(places(scaled), (max(per_interval) + 1) ** (len(along) - 1))
-    x, normal, measure = samples.x[kept], samples.normal[kept], samples.measure[kept] * factor
-    columns = {k: values[kept] for k, values in scaled.items()}
+    names, samples = problem.coordinates.names, domain.boundary(where)
+    along = [names.index(name) for name in domain.spanned]
+    places = [
+        space.axes[k].intervals_of(to_scaled(problem.coordinates.axes[k], column))
+        for k, column in zip(along, samples.x.T, strict=True)
+    ]
+    kept, factor = _thinned(np.stack(places, axis=1), (max(per_interval) + 1) ** (len(along) - 1))
+    times, parts = time_points(problem, space, where, per_interval)
+    count, measure = len(kept), np.asarray(samples.measure)[kept] * factor
+    points = np.empty((count, len(times), len(names) + len(along)))
+    points[:, :, along] = samples.x[kept, None]
+    points[:, :, len(names) :] = samples.normal[kept, None]
     if "t" in names:
-        k = names.index("t")
-        times, parts, _ = _gauss_points(
-            space.axes[k], _scaled_region(problem, where).get("t", (-1.0, 1.0)), per_interval[k]
-        )
-        count = len(measure)
-        x, normal, measure = (np.repeat(rows, times.size, axis=0) for rows in (x, normal, measure))
-        columns = {k: np.repeat(values, times.size) for k, values in columns.items()}
-        columns[k], measure = np.tile(times.ravel(), count), measure * np.tile(parts.ravel(), count)
-    cells, rows, real = _grouped(places(dict(sorted(columns.items()))))
-    boxed = [from_scaled(problem.coordinates.axes[k], columns[k]) for k in range(len(names))]
-    points = np.concatenate([np.stack(boxed, axis=1), normal], axis=1)
-    nodes = [columns[k][rows] for k in range(len(names))]
-    return BoundaryElements(space, points[rows], np.where(real, measure[rows], 0.0), nodes, list(cells.T))
+        points[:, :, names.index("t")] = times
+    return scattered_elements(
+        problem, space, points.reshape(count * len(times), -1), (measure[:, None] * parts).ravel()
+    )
+
+
+def time_points(
+    problem: Problem, space: SplineSpace, where: At | On, per_interval: Sequence[int]
+) -> tuple[Float[np.ndarray, " times"], Float[np.ndarray, " times"]]:
+    """Gauss points of the time of a region, and the time that each stands for; one point if there is no time."""
+    names = problem.coordinates.names
+    if "t" not in names:
+        return np.zeros(1), np.ones(1)
+    k = names.index("t")
+    ends = _scaled_region(problem, where).get("t", (-1.0, 1.0))
+    times, parts, _ = _gauss_points(space.axes[k], ends, per_interval[k])
+    return from_scaled(problem.coordinates.axes[k], times.ravel()), parts.ravel()
+
+
+def scattered_elements(
+    problem: Problem,
+    space: SplineSpace,
+    points: Float[np.ndarray, "points numbers"],
+    measure: Float[np.ndarray, " points"],
+) -> ScatteredElements:
+    """The elements of points in box coordinates, which may have normals behind."""
+    scaled = [to_scaled(axis, points[:, k]) for k, axis in enumerate(problem.coordinates.axes)]
+    places = [splines.intervals_of(values) for splines, values in zip(space.axes, scaled, strict=True)]
+    cells, rows, real = _grouped(np.stack(places, axis=1))
+    nodes = [values[rows] for values in scaled]
+    return ScatteredElements(space, points[rows], np.where(real, measure[rows], 0.0), nodes, list(cells.T))
 
 
 def _thinned(

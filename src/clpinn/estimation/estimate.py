@@ -24,6 +24,7 @@ from scipy.linalg import LinAlgError
 from clpinn.errors import ProblemError
 from clpinn.estimation.cut_domain import cut_domain
 from clpinn.estimation.elements import BoxElements, Elements, elements_of
+from clpinn.estimation.integral_rows import IntegralRows
 from clpinn.estimation.least_squares import assembled, extension, largest_left, relative_weights, solved
 from clpinn.estimation.perturbed_programs import PerturbedPrograms, programs_of
 from clpinn.estimation.results import Correction, Estimate, relative_difference, relative_norms, scattered
@@ -114,6 +115,7 @@ class _Level:
     space: SplineSpace
     by_term: list[Sequence[Elements]]
     """Where the equation and each condition hold."""
+    integrals: list[IntegralRows]
     relative_weights: list[Float[np.ndarray, " elements"]]
     """Factors that make all residuals of the network count alike, by block."""
     left: list[Float[np.ndarray, "elements rows"]]
@@ -194,10 +196,16 @@ class _Search:
         """The error in one spline space; None if the residuals are not finite or nothing determines the error."""
         per_interval = self.spaces.points_per_interval(space)
         by_term = [elements_of(self.problem, space, term, per_interval, self.domain) for term in self.programs.terms]
-        return self._newton(space, by_term, None)
+        numbers = range(len(self.programs.integrals))
+        integrals = [IntegralRows(self.programs, number, space, self.theta, per_interval) for number in numbers]
+        return self._newton(space, by_term, integrals, None)
 
     def _newton(
-        self, space: SplineSpace, by_term: list[Sequence[Elements]], weights: list[np.ndarray] | None
+        self,
+        space: SplineSpace,
+        by_term: list[Sequence[Elements]],
+        integrals: list[IntegralRows],
+        weights: list[np.ndarray] | None,
     ) -> _Level | None:
         """Newton's method from the network. Weights are factors of the rows by block and element."""
         unknowns = np.zeros(space.size)
@@ -209,16 +217,20 @@ class _Search:
         for step in range(1, NEWTON_STEPS + 1):
             terms = list(assembled(self.programs, by_term, self.network, self.theta, unknowns, self._amplitudes))
             blocks = [block for term in terms for block in term]
-            if not all(np.isfinite(block.residuals).all() and np.isfinite(block.matrix).all() for block in blocks):
+            wide = [rows.block(self.network, unknowns, self._amplitudes) for rows in integrals]
+            finite = (np.isfinite(b.residuals).all() and np.isfinite(b.matrix).all() for b in (*blocks, *wide))
+            if not all(finite):
                 return None
             if step == 1:
                 whole, relative = [block.residuals for block in blocks], relative_weights(blocks)
             least = 1.0
             if weights is not None:
                 blocks = [block.times(weight) for block, weight in zip(blocks, weights, strict=True)]
-                least = min(float(weight.min()) for weight in weights)
+                every = np.concatenate(weights)
+                least, middle = float(every.min()), np.full(1, np.median(every))
+                wide = [block.times(middle) for block in wide]
             blocks += [block.at(unknowns).times(np.full(len(block.columns), least)) for block in outside]
-            solution = solved(space.size, blocks)
+            solution = solved(space.size, blocks, wide)
             if solution is None:
                 return None
             unknowns = unknowns + solution.unknowns
@@ -233,7 +245,7 @@ class _Search:
                 break
         left = solution.left[: len(terms[0])]
         fraction = largest_left(terms, solution.left, whole)
-        return _Level(space, by_term, relative, left, fraction, unknowns, corrected, step, bool(converged))
+        return _Level(space, by_term, integrals, relative, left, fraction, unknowns, corrected, step, bool(converged))
 
     def _moved(self, level: _Level) -> float:
         """How far the error moves if all residuals count alike, relative to the error.
@@ -242,7 +254,7 @@ class _Search:
         is a compromise, and one that leaves a small residual alone may hide a large error: a start value of 1e-3 from
         which an epidemic grows.
         """
-        other = self._newton(level.space, level.by_term, level.relative_weights)
+        other = self._newton(level.space, level.by_term, level.integrals, level.relative_weights)
         if other is None or not other.converged:
             return math.inf
         return relative_difference(level.corrected - self.base, other.corrected - self.base, level.corrected)

@@ -65,20 +65,15 @@ def assembled(
     slopes, so that rows of equations and of conditions count alike; points count by the volume they stand for.
     """
     for number, regions in enumerate(by_term):
-        widths = np.array([2 / axis.intervals for axis in regions[0].space.axes])
-        sizes = np.array([math.prod(widths ** -np.array(index, float)) for index in programs.indices])
         parts = []
         for elements in regions:
-            parts += _linearised(programs, number, elements, network, theta, unknowns, amplitudes)
-        square = sum(
-            np.einsum("eq,eqroa->r", part.measure, (part.slopes * sizes) ** 2, optimize=True) for part in parts
-        )
-        factor = 1 / np.sqrt(np.maximum(square, 1e-300))
+            parts += linearised(programs, number, elements, network, theta, unknowns, amplitudes)
+        factor = 1 / slope_sizes(programs, parts)
         yield [part.block(factor) for part in parts]
 
 
 @dataclass(frozen=True)
-class _Linearised:
+class Linearised:
     """Residuals and slopes at the points of some elements of a region."""
 
     elements: Elements
@@ -105,7 +100,7 @@ class _Linearised:
         )
 
 
-def _linearised(
+def linearised(
     programs: PerturbedPrograms,
     term: int,
     elements: Elements,
@@ -113,7 +108,7 @@ def _linearised(
     theta: np.ndarray,
     unknowns: np.ndarray,
     amplitudes: np.ndarray,
-) -> list[_Linearised]:
+) -> list[Linearised]:
     """Residuals and slopes of a term in a region, some elements at a time."""
     points = elements.points
     total, count, numbers = points.shape
@@ -130,8 +125,16 @@ def _linearised(
         values, slopes = programs.residuals(term, network, points[chosen].reshape(-1, numbers), theta, flat)
         values = values.reshape(len(chosen), count, -1)
         slopes = slopes.reshape(*values.shape, outputs, len(programs.indices)) * amplitudes[:, None]
-        parts.append(_Linearised(elements, chosen, products, columns, values, slopes))
+        parts.append(Linearised(elements, chosen, products, columns, values, slopes))
     return parts
+
+
+def slope_sizes(programs: PerturbedPrograms, parts: Sequence[Linearised]) -> Float[np.ndarray, " residuals"]:
+    """The root of the integral of each residual's squared slopes, for splines of height one."""
+    widths = np.array([2 / axis.intervals for axis in parts[0].elements.space.axes])
+    sizes = np.array([math.prod(widths ** -np.array(index, float)) for index in programs.indices])
+    square = sum(np.einsum("eq,eqroa->r", part.measure, (part.slopes * sizes) ** 2, optimize=True) for part in parts)
+    return np.sqrt(np.maximum(square, 1e-300))
 
 
 def extension(elements: BoxElements, order: int) -> list[Block]:
@@ -202,19 +205,39 @@ class Solved(NamedTuple):
     """What is left of the residuals, by block."""
 
 
-def solved(size: int, blocks: Sequence[Block]) -> Solved | None:
-    """The unknowns that make matrix · unknowns + residuals smallest; None if the matrix has no Cholesky factor."""
+def solved(size: int, blocks: Sequence[Block], wide: Sequence[Block] = ()) -> Solved | None:
+    """The unknowns that make matrix · unknowns + residuals smallest; None if the matrix has no Cholesky factor.
+
+    `wide` are blocks of one element with all unknowns. They have no place in the band.
+    """
     band, gradient = _normal_equations(size, blocks)
     scale = 1 / np.sqrt(np.where(band[0] > 0, band[0], 1.0))
     for offset in range(len(band)):
         band[offset, : size - offset] *= scale[: size - offset] * scale[offset:]
+    rows = np.concatenate([np.zeros((0, size)), *(block.matrix[0] for block in wide)]) * scale
+    narrow = _narrowed(rows, len(band))
+    for row in narrow:
+        _add_square(band, row)
     factor = _factor(band)
     if factor is None:
         return None
 
-    def preconditioned(vector: np.ndarray) -> np.ndarray:
-        return scale * cho_solve_banded((factor, True), scale * vector, check_finite=False)
+    def in_band(vectors: np.ndarray) -> np.ndarray:
+        return cho_solve_banded((factor, True), vectors, check_finite=False)
 
+    # The narrow rows in the band stand for the wide ones, which replace them here (Woodbury's formula).
+    changes = np.concatenate([rows, narrow])
+    reached = in_band(changes.T) if len(changes) else changes.T
+    core = np.diag(np.repeat([1.0, -1.0], len(rows))) + changes @ reached
+
+    def preconditioned(vector: np.ndarray) -> np.ndarray:
+        step = in_band(scale * vector)
+        if len(changes):
+            step = step - reached @ np.linalg.solve(core, changes @ step)
+        return scale * step
+
+    blocks = [*blocks, *wide]
+    gradient = gradient + sum((_transposed_times(size, block, block.residuals) for block in wide), np.zeros(size))
     # Conjugate gradients for least squares (Hestenes and Stiefel 1952; Björck 1996).
     unknowns = np.zeros(size)
     left = [-block.residuals for block in blocks]
@@ -250,6 +273,30 @@ def _normal_equations(size: int, blocks: Sequence[Block]) -> tuple[Float[np.ndar
         band += np.bincount(place.ravel(), products[:, first, second].ravel(), len(band))
         gradient += _transposed_times(size, block, block.residuals)
     return band.reshape(width + 1, size), gradient
+
+
+def _narrowed(rows: Float[np.ndarray, "rows unknowns"], width: int) -> Float[np.ndarray, "rows unknowns"]:
+    """The part of each row that is largest in a window of this width, as large as the whole row.
+
+    Where nothing but an integral determines the unknowns, such as the mean of a pressure, these parts do, too.
+    """
+    narrow = np.zeros_like(rows)
+    for row, target in zip(rows, narrow, strict=True):
+        sums = np.cumsum(np.concatenate([[0.0], row**2]))
+        inside = sums[width:] - sums[:-width]
+        start = int(np.argmax(inside))
+        if inside[start] > 0:
+            target[start : start + width] = row[start : start + width] * math.sqrt(sums[-1] / inside[start])
+    return narrow
+
+
+def _add_square(band: Float[np.ndarray, "band unknowns"], row: Float[np.ndarray, " unknowns"]) -> None:
+    """Add the outer product of a row with itself, all of which is in the band."""
+    places = np.flatnonzero(row)
+    if len(places):
+        start, part = places[0], row[places[0] : places[-1] + 1]
+        for offset in range(len(part)):
+            band[offset, start : start + len(part) - offset] += part[offset:] * part[: len(part) - offset]
 
 
 def _factor(band: np.ndarray) -> np.ndarray | None:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from clpinn.formulation.domain import Points
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.perturbed import perturbation_indices, perturbed_residuals, perturbed_values
-from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.problem import Condition, Integral, Problem
 from clpinn.programs import Program
 
 CAPACITY, CHUNK = 16384, 128
@@ -25,15 +25,18 @@ class PerturbedPrograms:
     Attributes:
         problem: The problem.
         indices: The derivatives of a perturbation that residuals depend on.
-        terms: The equation, as None, and the soft conditions.
+        terms: The equation, as None, and the soft conditions at points.
+        integrals: The soft conditions on integrals, whose integrands are numbered behind the terms.
     """
 
     def __init__(self, problem: Problem):
         self.problem = problem
         self.indices = perturbation_indices(problem)
         self.terms = [None, *(c for c in problem.conditions if isinstance(c, Condition))]
+        self.integrals = [c for c in problem.conditions if isinstance(c, Integral)]
         self._residuals = [
-            Program(_in_chunks(partial(_residuals, problem, term, tuple(self.indices)))) for term in self.terms
+            Program(_in_chunks(partial(_residuals, problem, term, tuple(self.indices))))
+            for term in (*self.terms, *(integral.condition for integral in self.integrals))
         ]
         self._values = Program(_in_chunks(partial(_values, problem)))
 

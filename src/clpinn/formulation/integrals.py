@@ -12,7 +12,7 @@ from clpinn.errors import ProblemError
 from clpinn.formulation.calls import as_scalars, call_by_name
 from clpinn.formulation.domain import Points
 from clpinn.formulation.identity import Identity
-from clpinn.formulation.pointwise import Network, condition_residuals, residual_sizes
+from clpinn.formulation.pointwise import Network, condition_residuals, residual_names, residual_sizes
 from clpinn.formulation.problem import Integral, Problem
 from clpinn.formulation.regions import At, On
 from clpinn.formulation.shaped import chosen_pieces, normal_names, shape_at, spanned
@@ -30,6 +30,28 @@ def integral_rows(problem: Problem, integral: Integral, thetas: Points, key: Key
         axis = problem.coordinates["t"]
         low, high = parts.get("t", (axis.low, axis.high))
         times = np.full(len(thetas), fixed["t"]) if "t" in fixed else low + unit * (high - low)
+    return _rows_at(problem, integral, thetas, times)
+
+
+def integral_nodes(
+    problem: Problem, integral: Integral, theta: Float[np.ndarray, " parameters"], times: Float[np.ndarray, " times"]
+) -> Float[np.ndarray, "times nodes numbers"]:
+    """The nodes at one theta and some times, each with its coordinates, its normal and its weight."""
+    rows = _rows_at(problem, integral, np.tile(theta, (len(times), 1)), times)
+    return rows.reshape(len(times), -1, integral_columns(problem, integral))
+
+
+def integral_targets(
+    problem: Problem, integral: Integral, nodes: Float[np.ndarray, "times numbers"], theta: np.ndarray
+) -> Float[np.ndarray, "times integrals"]:
+    """What the integrals equal; a node tells each time."""
+    names = residual_names(problem, integral.condition)
+    with jax.enable_x64(True):
+        rows = [_target(problem, integral, jnp.asarray(node), jnp.asarray(theta), names) for node in nodes]
+    return np.array([[float(row[name]) for name in names] for row in rows])
+
+
+def _rows_at(problem: Problem, integral: Integral, thetas: Points, times: np.ndarray) -> Points:
     number = problem.conditions.index(integral)
     with jax.enable_x64(True):
         return np.asarray(_rows(Identity(problem), number, np.asarray(thetas, float), times))

@@ -39,10 +39,11 @@ def perturbation_indices(problem: Problem) -> list[Index]:
     It is an error if perturbations cannot tell: they are splines on a box, known at one theta only.
     """
     count = len(problem.coordinates)
-    if any(isinstance(condition, Integral) for condition in problem.conditions):
-        raise ProblemError("a condition is an integral, and an estimate knows conditions at points only")
     used = set()
-    for condition in (None, *(c for c in problem.conditions if isinstance(c, Condition))):
+    pointwise = [
+        condition.condition if isinstance(condition, Integral) else condition for condition in problem.conditions
+    ]
+    for condition in (None, *(c for c in pointwise if isinstance(c, Condition))):
         for output, index in used_partials(problem, condition):
             if any(index[count:]):
                 along = next(name for name, order in zip(problem.parameters, index[count:]) if order)

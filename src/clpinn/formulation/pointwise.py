@@ -110,6 +110,18 @@ def used_partials(problem: Problem, condition: Condition | None) -> list[Partial
     return used
 
 
+def residual_names(problem: Problem, condition: Condition | None) -> list[str]:
+    """The names of the residuals of the equation or of a condition, by an abstract trace."""
+    names: list[str] = []
+
+    def trace(x: Array, theta: Array) -> None:
+        partials, equation = equation_at(problem, condition, x, theta)
+        names.extend(equation(dict.fromkeys(partials, jnp.zeros((), x.dtype))))
+
+    jax.eval_shape(trace, *_shapes(problem, condition))
+    return names
+
+
 def user_primitives(problem: Problem, condition: Condition | None) -> set[str]:
     """Names of the JAX primitives that the equation or a condition applies to single numbers."""
     partials = used_partials(problem, condition)
