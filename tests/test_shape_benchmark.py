@@ -32,11 +32,17 @@ def test_every_example_has_its_equation_on_a_box(benchmark):
 
 
 def test_tables_show_each_output_and_the_ratio_to_a_box(benchmark):
-    figures = {"rel_l2_macro": 1e-3, "rel_l2_worst": 2e-3}
+    figures, before = {"rel_l2_macro": 1e-5, "rel_l2_worst": 2e-5}, {"rel_l2_macro": 1e-3, "rel_l2_worst": 2e-3}
     cell = {"problem": "plate", "limit": 60.0, "seed": 0, "cores": 2, "steps": 300, "commit": "abc"}
     cell |= {"outputs": {"u": figures, "v": figures}, "quantities": {"concentration": 0.0123}}
+    cell |= {"correction": {"network_outputs": {"u": before, "v": before}}, "correction_seconds": 29.7}
+    cell |= {"estimated": {"resolved": 0.9, "outputs": {"u": {"macro": {"value": 3e-5}, "worst": {"value": 4e-5}}}}}
     lines = benchmark.error_lines([None, cell])
-    assert lines[2] == "| plate | 60 | 0 | 2 | 300 | u | 1.00e-03 | 2.00e-03 | concentration: 1.23% | abc |"
+    assert lines[2] == (
+        "| plate | 60 | 0 | 2 | 300 | u | 1.0e-03 / 2.0e-03 | 1.0e-05 / 2.0e-05 | 3.0e-05 / 4.0e-05 | 90% | 30 | "
+        "concentration: 1.23% | abc |"
+    )
+    assert "| v | 1.0e-03 / 2.0e-03 | 1.0e-05 / 2.0e-05 | – | 90% |" in lines[3]
     assert len(lines) == 2 + 2
     times = {"first": 6.0, "step": 0.1, "draw": 0.004}
     cost = {"problem": "plate", "cores": 2, "commit": "abc", "shape": times}

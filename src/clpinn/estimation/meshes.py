@@ -33,7 +33,8 @@ def curvature_breaks(
     that is a shape values are NaN, and breaks are few.
     """
     axes = tuple(range(values.ndim - 1))
-    spread = np.nanstd(values, axis=axes)
+    seen = values[np.isfinite(values).all(axis=-1)]
+    spread = seen.std(axis=0) if len(seen) else np.zeros(values.shape[-1])
     values = values / np.where(spread > 0, spread, 1.0)
     breaks = []
     for k, count in zip(axes, counts, strict=True):
