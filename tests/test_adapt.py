@@ -444,6 +444,7 @@ class Short(cl.problems.AllenCahn):
     candidates = cl.Grid(nu=[0.001, 0.003, 0.01, 0.1], rho=[3.0, 5.0])
 
 
+@pytest.mark.slow
 def test_adam_makes_allen_cahn_worse_and_that_is_noticed(tmp_path):
     """The paper's case: 500 Adam steps lower the physics loss everywhere and raise the error at most thetas."""
     problem = Short()

@@ -158,6 +158,7 @@ def test_single_thetas_can_be_corrected_on_top(corrected):
         sharper.correct_box()
 
 
+@pytest.mark.slow
 def test_a_head_is_fitted_on_top_in_either_precision(corrected):
     """A correction over the box holds integers. Its weights are too large to be rounded as they are."""
     by_lm = corrected.adapt_many([[0.83]], settings=cl.AdaptSettings(steps=2)).heads

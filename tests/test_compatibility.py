@@ -39,6 +39,7 @@ def test_heads_are_still_used():
     assert heads.thetas.tolist() == [[0.0113], [0.3]] and heads.used.shape == (2,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "hard", "steps"), [("natural", True, 35), ("paper", False, 20)])
 def test_runs_resume_as_they_did(name, hard, steps, tmp_path):
     shutil.copytree(OLD / name, tmp_path / name)

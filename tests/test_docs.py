@@ -170,6 +170,7 @@ class Session:
                 shutil.copytree(self.prepared / name, name)
 
 
+@pytest.mark.slow
 def test_every_command_and_code_block_runs(tmp_path, monkeypatch, small, few_points, record_property):
     prepared = tmp_path / "prepared"
     prepared.mkdir()

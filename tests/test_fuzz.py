@@ -168,6 +168,7 @@ def uses(folder: Path, name: str):
     return [*drawn, lambda: directory().cut_logs(10)] if name.endswith(".jsonl") else drawn
 
 
+@pytest.mark.slow
 def test_damaged_files_end_in_an_answer_or_in_one_clear_error(runs, tmp_path, no_training):
     assert set(KINDS) >= {"losses", "tasks", "errors"}
     chance, ends = random.Random(19), Counter()

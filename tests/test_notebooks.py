@@ -38,6 +38,7 @@ def test_a_run_in_a_notebook_shows_one_bar_that_stays():
     assert all(output.output_type != "error" for output in loud)
 
 
+@pytest.mark.slow
 def test_the_tour_runs_and_is_kept_without_outputs(tmp_path):
     notebook = nbformat.read("examples/tour.ipynb", as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -92,6 +92,7 @@ def test_surrogates_with_raw_inputs_are_saved_and_loaded(tmp_path):
         assert loaded(**point)["u"] == surrogate(**point)["u"]
 
 
+@pytest.mark.slow
 def test_runs_with_raw_inputs_are_resumed_bit_for_bit(tmp_path):
     run(Decay(), settings_for("acr2", RAW), tmp_path / "whole")
     run(Decay(), dataclasses.replace(settings_for("acr2", RAW), steps=17), tmp_path / "parts")

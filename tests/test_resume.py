@@ -49,6 +49,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     same(tmp_path / "whole", tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_a_run_ends_the_same(tmp_path):
     """SIGKILL in both stages; then the end is bit-identical to a run that was left alone."""
     size = ["--set", "adam.steps=120", "--set", "tasks.interval=15", "--set", "lbfgs.steps=120", "--steps", "240"]
@@ -95,6 +96,7 @@ def test_natural_runs_go_on_where_they_stopped(tmp_path):
     assert [row["step"] for row in lines(tmp_path / "history.jsonl")] == [10, 20]
 
 
+@pytest.mark.slow
 def test_killed_under_natural_a_run_ends_the_same(tmp_path):
     """SIGKILL, early and between events; then the end is bit-identical to a run that was left alone."""
     size = [part for setting in TINY for part in ("--set", setting)]

@@ -24,6 +24,7 @@ from clpinn.training.settings import override
 PAIRS = [(m, name) for m in METHODS for name in BENCHMARKS if m == "acr2" or name == "burgers"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "name"), PAIRS)
 def test_every_method_on_every_benchmark(method, name, tmp_path):
     problem = small_benchmark(name)
@@ -106,6 +107,7 @@ def test_dynamic_weights_without_selection(tmp_path):
     assert result.metrics["queries"] == 8 * 4
 
 
+@pytest.mark.slow
 def test_double_precision_batches_and_probe(tmp_path):
     settings = settings_for("ac", "precision=double", "batch=0.5", "probe=2", "lbfgs.line_search=true")
     result = run(Decay(), settings, tmp_path / "half")

@@ -50,6 +50,7 @@ BOUNDS = {
 """Steps, and what the relative L2 error at the corners of the parameter box must be below, in the mean."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDS)
 def test_it_learns_in_a_few_steps(name, tmp_path):
     steps, bound = BOUNDS[name]
@@ -94,6 +95,7 @@ def test_the_stress_concentration_of_the_exact_solution(r, load):
     assert file_of(problem).concentration(Known(problem.reference), r, load) == pytest.approx(3 - load, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_plate_learns_its_stress_concentration(tmp_path):
     result = trained("plate_with_hole", 60, tmp_path)
     assert max(part["rel_l2_macro"] for part in result.metrics["outputs"].values()) < 5e-2
@@ -188,6 +190,7 @@ def test_the_reference_is_a_flow_of_the_problem():
     assert np.trapezoid(u, across) == pytest.approx(2 / 3, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_flow_and_the_drag_are_learnt(tmp_path):
     result = trained("cylinder", 40, tmp_path)
     errors = {output: part["rel_l2_macro"] for output, part in result.metrics["outputs"].items()}

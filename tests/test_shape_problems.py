@@ -244,6 +244,7 @@ def test_integrals_over_boxes_at_every_time():
     assert np.ptp(times) > 0.8 and np.all(rows[:, :, 2] == times[:, None]) and np.all(rows[:, :, 0] == 1)
 
 
+@pytest.mark.slow
 def test_an_integral_fixes_what_the_equation_leaves_open(tmp_path):
     class Open(Ring):
         conditions = (

@@ -84,6 +84,7 @@ def wait_for_history(folder):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_study_of_the_docs_as_printed(tmp_path, monkeypatch):
     """Its file and its commands; it is not run twice."""
     text = (ROOT / "docs" / "studies.md").read_text()
@@ -122,6 +123,7 @@ def test_a_study_of_adaptations(file, tmp_path):
     assert (tmp_path / "adapted.html").read_text().count("<figure>") == 3
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_bit_for_bit(file, tmp_path):
     """Stopped as SLURM does it. Ctrl-C is caught in the same way."""
     study, cells = load_study(f"{file}:Long"), tmp_path / "cells"
@@ -138,6 +140,7 @@ def test_a_stopped_study_goes_on_bit_for_bit(file, tmp_path):
     same(undisturbed(study, tmp_path / "whole"), cell_folder(cell, cells))
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_loses_nothing(file, tmp_path):
     """SIGKILL to the Dask worker in the middle of a cell: the other worker goes on from its checkpoint."""
     distributed = pytest.importorskip("distributed")
@@ -175,6 +178,7 @@ def test_a_full_disk_is_told_and_loses_nothing(file, tmp_path):
     assert code == 0 and "1 cells done" in out, errors
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_not_there(file, tmp_path):
     study = load_study(f"{file}:Quick")
     pytest.importorskip("distributed")
@@ -208,6 +212,7 @@ def test_jobs_that_make_no_sense(file, tmp_path, jobs):
         run_study(load_study(f"{file}:Quick"), folder=tmp_path / "cells", jobs=jobs, progress=False)
 
 
+@pytest.mark.slow
 def test_a_table_of_the_paper(tmp_path):
     """Two rows of the main table with hardly a step: .ci/run does it with a hundredth of all steps and all rows."""
     cells, page = tmp_path / "cells", tmp_path / "main.html"
