@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 

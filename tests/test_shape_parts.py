@@ -239,11 +239,20 @@ def test_factors_vanish_on_their_pieces_only_and_are_smooth(name):
 
 
 def test_factors_in_single_precision_have_the_right_slope_on_the_boundary():
-    for shape in (DISK, SQUARE, SQUARE & LINE):
+    far_disks = [cl.Disk((distance, 0), 0.1) for distance in (3, 10, 100)]
+    for shape in (DISK, SQUARE, SQUARE & LINE, *far_disks, SQUARE.rotate(0.4).translate(3, 0)):
         boundary, normal = drawn(shape)
         with jax.enable_x64(False):
             slope = jax.jit(jax.vmap(jax.grad(vanishing_on(shape, ()))))(jnp.asarray(boundary, jnp.float32))
         assert np.all(np.sum(np.asarray(slope) * normal, axis=1) < 0)
+
+
+def test_the_factor_of_a_small_hole_grows_like_the_distance():
+    for hole in (cl.Disk((0, 0), 0.02), cl.Disk((0, 0), 0.4)):
+        factor = vanishing_on(cl.Rectangle(x=(-4, 4), y=(-4, 4)) - hole, ("disk",))
+        assert factor(jnp.array([3.0, 0.0])) == pytest.approx(3 - hole.radii[0])
+    ball = vanishing_on(cl.Cuboid(x=(-4, 4), y=(-4, 4), z=(-4, 4)) - cl.Ball((0, 0, 0), 0.1), ("ball",))
+    assert ball(jnp.array([0.0, 0.0, 3.0])) == pytest.approx(2.9)
 
 
 CUBE = cl.Cuboid(x=(0, 1), y=(0, 1), z=(0, 1))

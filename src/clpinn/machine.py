@@ -1,6 +1,7 @@
 """Cores and memory of the machine, and threads for work on the host beside what JAX does on its devices."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,9 @@ from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""What asks a run to stop: Ctrl-C, and what a cluster sends before the time of a job is over."""
 
 
 def cores() -> int:

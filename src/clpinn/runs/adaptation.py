@@ -66,7 +66,7 @@ def measured_adaptation(
         }
         result = {"steps": steps[k].astype(int).tolist(), "used": used[k].tolist(), "seconds": seconds}
         results.append(result | {"outputs": outputs})
-    before, *later = [_mean_over_outputs(result) for result in results]
+    before, *later = map(_mean_over_outputs, results)
     for result, after in zip(results[1:], later, strict=True):
         result["summary"] = summary(before, after)
     return {
@@ -75,6 +75,30 @@ def measured_adaptation(
         "thetas": [dict(zip(problem.parameters, theta.tolist())) for theta in thetas],
         "trainable": fitted.heads[0].trainable,
         "compile_seconds": fitted.compile_seconds,
+        "results": results,
+    }
+
+
+def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What `measured_adaptation` gave at several groups of thetas, as if it had been asked for all of them at once."""
+    first, counts = parts[0], [len(part["thetas"]) for part in parts]
+    results: list[dict[str, Any]] = []
+    for same in zip(*(part["results"] for part in parts), strict=True):
+        seconds = float(np.average([result["seconds"] for result in same], weights=counts))
+        outputs = {
+            name: {
+                figure: [value for result in same for value in result["outputs"][name][figure]] for figure in figures
+            }
+            for name, figures in same[0]["outputs"].items()
+        }
+        by_theta = {key: [value for result in same for value in result[key]] for key in ("steps", "used")}
+        results.append(by_theta | {"seconds": seconds, "outputs": outputs})
+    before, *later = map(_mean_over_outputs, results)
+    for result, after in zip(results[1:], later, strict=True):
+        result["summary"] = summary(before, after)
+    return first | {
+        "thetas": [theta for part in parts for theta in part["thetas"]],
+        "compile_seconds": sum(part["compile_seconds"] for part in parts),
         "results": results,
     }
 

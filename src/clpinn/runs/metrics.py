@@ -11,7 +11,6 @@ from clpinn.estimation.estimate import Estimator
 from clpinn.formulation.domain import Points
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.thetas import coverage_hole
-from clpinn.machine import peak_memory
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.display import Display
 from clpinn.runs.evaluate import Metrics, evaluate
@@ -47,9 +46,10 @@ def run_metrics(
     outcome: Outcome,
     errors: Metrics,
     elapsed: float,
+    memory: float,
     directory: RunDirectory,
 ) -> dict[str, Any]:
-    """The content of metrics.json. `elapsed` is in wall seconds."""
+    """The content of metrics.json. `elapsed` is in wall seconds, `memory` that of training in MiB."""
     problem, settings = trainer.problem, trainer.settings
     natural = settings.optimizer == "natural"
     summary = errors.summary()
@@ -66,7 +66,7 @@ def run_metrics(
         "lbfgs_evaluations": state.evaluations,
         "recoveries": state.recoveries,
         "wall_seconds": elapsed,
-        "peak_memory_mib": peak_memory(),
+        "peak_memory_mib": memory,
         "compile_seconds": seconds.get("compilation", 0.0),
         "search_seconds": seconds.get("selection", 0.0) + seconds.get("queries", 0.0),
         "seconds": seconds,

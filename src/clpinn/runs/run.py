@@ -17,6 +17,7 @@ from clpinn.errors import ClpinnError, Outcome, RunError, SettingsError
 from clpinn.formulation.problem import Problem, describe
 from clpinn.formulation.references import reference_at
 from clpinn.formulation.validation import undetermined, user_error, validate
+from clpinn.machine import STOP_SIGNALS
 from clpinn.presets import natural
 from clpinn.programs import kept_programs
 from clpinn.runs.callbacks import Callbacks, Observer
@@ -31,7 +32,6 @@ from clpinn.training.trainer import Trainer
 
 BOUNDS = ("steps", "seconds", "until", "error")
 """The settings that a resumed run may change."""
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def train(

@@ -196,11 +196,11 @@ class Session:
     ) -> Result:
         """Evaluate the network and write the result of the run. A `correction` over the box may be there already."""
         trainer, directory = self.trainer, self.directory
-        seconds = elapsed()
+        seconds, memory = elapsed(), peak_memory()
         with trainer.timing.measure("evaluation"):
             thetas = evaluation_thetas(trainer.settings)
             errors: Metrics = evaluate(trainer.problem, state.network, thetas, self.observer.display.evaluation)
-        metrics = run_metrics(trainer, state, outcome, errors, elapsed(), directory)
+        metrics = run_metrics(trainer, state, outcome, errors, elapsed(), memory, directory)
         surrogate = Surrogate(trainer.problem, state.network, record=self._record(state, metrics))
         directory.write_result(surrogate, metrics, errors.table())  # before estimates: they may take a while
         if correction is not None:
@@ -214,7 +214,6 @@ class Session:
                     errors = evaluate(trainer.problem, surrogate, thetas, self.observer.display.evaluation)
             metrics |= corrected_metrics(metrics, record, errors, surrogate.errors)
             metrics |= {"seconds": plain(trainer.timing.seconds), "wall_seconds": elapsed()}
-            metrics["peak_memory_mib"] = peak_memory()
             surrogate = replace(surrogate, record={**surrogate.record, "outputs": metrics["outputs"]})
             directory.write_result(surrogate, metrics, errors.table())
         text = not_learnt_text(metrics)

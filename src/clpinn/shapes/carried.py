@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from clpinn.shapes.pieces import Bounds, OnPiece, Piece, positive
+from clpinn.shapes.pieces import Bounds, OnPiece, Piece, largest, positive
 
 
 class Cap(Piece):
@@ -38,7 +38,8 @@ class Cap(Piece):
 
     def factor(self, x: Array, outside: bool = False) -> Array:
         """The distance to the plane of the cap."""
-        return positive(self.height - x[2] if self.upwards else x[2] - self.height, 1.0, outside)
+        below = self.height - x[2] if self.upwards else x[2] - self.height
+        return positive(below, jnp.abs(self.height) + largest(x), outside)
 
     def passes(self, x: Array, normal: Array, step: Array) -> Array:
         same = normal[2] > 0.5 if self.upwards else normal[2] < -0.5

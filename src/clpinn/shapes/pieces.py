@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 TIE = 1e-9
-"""A point counts as on the inner side of a piece up to this fraction of its size, and up to a few roundings."""
+"""A point counts as on the inner side of a piece up to this fraction of the piece's size and of the coordinates, and up
+to a few roundings."""
 
 TINY = 1e-30
 """Keeps the derivatives of a root finite at a corner."""
@@ -98,7 +99,7 @@ class Sides(Piece):
         f = offset[:, 1] * way[:, 0] - offset[:, 0] * way[:, 1]  # distance to the line, positive on the shape's side
         middle = x - (self.starts + self.ends) / 2
         t = lengths / 4 - jnp.sum(middle**2, axis=1) / lengths  # positive in the circle around the side
-        distances = _trimmed(positive(f, lengths, outside), t)
+        distances = _trimmed(positive(f, lengths + largest(x), outside), t)
         # Each factor tends to one away from its side, so that many of them do not vanish together.
         reach = jnp.sum(lengths) / (2 * len(lengths))
         return reach * jnp.prod(distances / jnp.sqrt(distances**2 + reach**2))
@@ -141,7 +142,7 @@ class Line(Piece):
 
     def factor(self, x: Array, outside: bool = False) -> Array:
         """The distance to the line."""
-        return positive((self.point - x) @ self.normal, 1.0, outside)
+        return positive((self.point - x) @ self.normal, largest(self.point) + largest(x), outside)
 
     def passes(self, x: Array, normal: Array, step: Array) -> Array:
         return (jnp.abs((self.point - x) @ self.normal) < step) & (self.normal @ normal > 0)
@@ -175,7 +176,7 @@ class Arc(Piece):
     def factor(self, x: Array, outside: bool = False) -> Array:
         """Positive inside the ellipse and outside. An arc is trimmed by its chord."""
         offset, size = (x - self.centre) / self.radii, jnp.min(self.radii)
-        level = positive(1 - jnp.sum(offset**2), 1.0, outside) / 2
+        level = _level(jnp.sum(offset**2), 1 + largest(x) / size, outside)
         if self.whole:
             return size * level
         half = self.span / 2
@@ -208,8 +209,8 @@ class Sphere(Piece):
         return OnPiece(self.centre + self.radius * normal, normal, self.bound)
 
     def factor(self, x: Array, outside: bool = False) -> Array:
-        level = 1 - jnp.sum(((x - self.centre) / self.radius) ** 2)
-        return positive(level, 1.0, outside) * self.radius / 2
+        squares = jnp.sum(((x - self.centre) / self.radius) ** 2)
+        return self.radius * _level(squares, 1 + largest(x) / self.radius, outside)
 
     def passes(self, x: Array, normal: Array, step: Array) -> Array:
         offset = x - self.centre
@@ -249,7 +250,7 @@ class Facets(Piece):
         """A smooth mean of the distances to the planes near x; exact on the surface of a convex body only."""
         normals = self._crosses / (2 * self._areas)[:, None]
         reach = jnp.sqrt(self.bound) / 4
-        f = positive(-jnp.sum((x - self.corners[:, 0]) * normals, axis=1), reach, outside)
+        f = positive(-jnp.sum((x - self.corners[:, 0]) * normals, axis=1), reach + largest(x), outside)
         return reach * jnp.prod(f / jnp.sqrt(f**2 + reach**2))
 
     def passes(self, x: Array, normal: Array, step: Array) -> Array:
@@ -262,8 +263,18 @@ class Facets(Piece):
         return jnp.any(near & jnp.all(depth, axis=1) & (normals @ normal > 0.5))
 
 
+def _level(squares: Array, size: Any, outside: bool) -> Array:
+    """About the distance to a circle, over its radius: (1 - s²) / 2 inside and s - 1 outside, of squares s²."""
+    level = positive(1 - squares, size, outside)
+    # Where the outside is meant, no point is near the centre.
+    return level / (1 + jnp.sqrt(jnp.maximum(squares, 0.25))) if outside else level / 2
+
+
 def positive(level: Array, size: Any, outside: bool) -> Array:
-    """The absolute value, whose slope at zero is that of the positive side, or of the negative one for the outside."""
+    """The absolute value, whose slope at zero is that of the positive side, or of the negative one for the outside.
+
+    `size` is that of the numbers whose difference the level is.
+    """
     level = -level if outside else level
     tie = max(TIE, 16 * float(jnp.finfo(level.dtype).eps))
     return jnp.where(level > -tie * size, level, -level)
@@ -277,6 +288,10 @@ def _trimmed(f: Array, t: Array) -> Array:
     far_t = jnp.where(beside, -1.0, t)
     far = (jnp.sqrt(far_t**2 + f**4 + TINY) - far_t) / 2
     return jnp.where(beside, f * jnp.sqrt(1 + near**2), jnp.sqrt(f**2 + far**2 + TINY))
+
+
+def largest(x: Array) -> Array:
+    return jnp.max(jnp.abs(x))
 
 
 def _norm(vectors: Float[Array, "... space"]) -> Float[Array, " ..."]:

@@ -1,6 +1,9 @@
-"""Cells that adapt what another cell trained: at fixed targets, or at all thetas that were not trained."""
+"""Cells that adapt what another cell trained: at fixed targets, or at all thetas that were not trained.
 
-from collections.abc import Callable
+Targets are adapted in groups. A group that is done is kept in the cell's folder, so a cell that was stopped goes on
+with the next one.
+"""
+
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,15 +15,17 @@ from clpinn.files import write_json
 from clpinn.formulation.domain import Points
 from clpinn.problems import BENCHMARKS
 from clpinn.protocol import TARGETS
-from clpinn.runs.adaptation import measured_adaptation
+from clpinn.runs.adaptation import joined, measured_adaptation
 from clpinn.runs.directory import RunDirectory
-from clpinn.runs.records import plain
+from clpinn.runs.records import plain, read_json
 from clpinn.surrogate.adapt_settings import AdaptSettings
 from clpinn.surrogate.adaptations import AdaptationName
 from clpinn.surrogate.surrogate import Surrogate
 
 ADAPTED = "adapted.json"
 """What an adaptation gave, in the folder of its cell."""
+GROUP = 32
+"""Targets of a group."""
 
 
 def by_adam(way: AdaptationName = "head", steps: int | None = None, **options: Any) -> AdaptSettings:
@@ -41,25 +46,35 @@ class Adapting:
     """At most so many of them."""
 
 
-def adapt_cell(adapting: Adapting, base: RunDirectory, folder: Path, key: str, stop: Callable[[], bool]) -> None:
-    """Adapt the surrogate of a base at its targets, and write what that gave to a folder.
+def adapt_cell(adapting: Adapting, base: RunDirectory, folder: Path, key: str) -> None:
+    """Adapt the surrogate of a base at its targets, and write what that gave to a folder. `key` is that of the cell."""
+    with RunDirectory(folder).locked():
+        if (folder / ADAPTED).exists():  # another process was faster
+            return
+        surrogate = base.surrogate
+        thetas, groups = targets(adapting, surrogate), []
+        for first in range(0, len(thetas), GROUP):
+            file = folder / f"group-{first // GROUP:03d}.json"
+            if not file.exists():
+                some = thetas[first : first + GROUP]
+                measured = measured_adaptation(
+                    surrogate, some, adapting.settings, adapting.checkpoints, base.settings.seed
+                )
+                write_json(file, {"key": key, "figures": plain(measured)})
+            groups.append(checked_figures(file, key))
+        ended = {name: base.metrics[name] for name in ("outcome", "recoveries")}
+        write_json(folder / ADAPTED, {"key": key, "figures": plain(_figures(joined(groups)) | ended)})
 
-    `key` is that of the cell. `stop` is asked between two groups of targets; a stop keeps nothing.
-    """
-    surrogate = base.surrogate
-    thetas = _targets(adapting, surrogate)
 
-    def progress(done: int, of: int) -> None:
-        if stop():
-            raise KeyboardInterrupt
-
-    found = measured_adaptation(
-        surrogate, thetas, adapting.settings, adapting.checkpoints, base.settings.seed, progress
-    )
-    write_json(folder / ADAPTED, {"key": key, "figures": plain(_figures(found))})
+def checked_figures(file: Path, key: str) -> dict[str, Any]:
+    """The figures that a file of an adaptation holds; one of another cell is an error."""
+    content = read_json(file, {"key": str, "figures": dict})
+    if content["key"] != key:
+        raise StudyError(f"{file} is of another cell. Nothing was changed. Remove that file.")
+    return content["figures"]
 
 
-def _targets(adapting: Adapting, surrogate: Surrogate) -> Points:
+def targets(adapting: Adapting, surrogate: Surrogate) -> Points:
     if adapting.targets == "unseen":
         return surrogate.unseen(adapting.most)
     name = next((name for name, kind in BENCHMARKS.items() if isinstance(surrogate.problem, kind)), "")

@@ -11,12 +11,9 @@ from clpinn.errors import ClpinnError, Outcome, StudyError
 from clpinn.files import write_text
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.records import read_json
-from clpinn.studies.adapting import ADAPTED
+from clpinn.studies.adapting import ADAPTED, checked_figures
 from clpinn.studies.study import Cell
 from clpinn.training.settings import Settings, to_dict
-
-ADAPTED_FORM = {"key": str, "figures": dict}
-
 
 HISTORY = ("step", "stage", "loss", "validation", "probe", "probe_worst")
 """What a result keeps of a row of the history."""
@@ -53,9 +50,9 @@ def state_of(cell: Cell, folder: Path) -> CellState:
     if cell.adaptation is not None:
         if not (own / ADAPTED).exists():
             return CellState(0.0)
-        check_adapted(cell, own)
+        checked_figures(own / ADAPTED, cell.key)
         return CellState(1.0, Outcome.FINISHED.value)
-    directory = RunDirectory(own)
+    directory = RunDirectory(own, cell.loaded)
     if not directory.started:
         return CellState(0.0)
     check_settings(cell, directory)
@@ -78,14 +75,6 @@ def check_settings(cell: Cell, directory: RunDirectory) -> None:
             f"{directory.folder} holds a run of another configuration: its settings {', '.join(names)} are not those "
             f"of the cell. Nothing was changed. Remove that folder, or choose another one with --cells-in."
         )
-
-
-def check_adapted(cell: Cell, folder: Path) -> dict[str, Any]:
-    """What the file of an adaptation holds; one of another cell is an error."""
-    content = read_json(folder / ADAPTED, ADAPTED_FORM)
-    if content["key"] != cell.key:
-        raise StudyError(f"{folder / ADAPTED} is of another cell. Nothing was changed. Remove that file.")
-    return content
 
 
 def _share(settings: Settings, row: Mapping[str, Any]) -> float:
@@ -124,8 +113,8 @@ def result_of(cell: Cell, folder: Path) -> CellResult | None:
         return None
     own = cell_folder(cell, folder)
     if cell.adaptation is not None:
-        return CellResult(check_adapted(cell, own)["figures"], {}, [])
-    directory = RunDirectory(own)
+        return CellResult(checked_figures(own / ADAPTED, cell.key), {}, [])
+    directory = RunDirectory(own, cell.loaded)
     errors = {name: column.tolist() for name, column in directory.errors.items()}
     history = [{key: row[key] for key in HISTORY if key in row} for row in directory.history]
     return CellResult(directory.metrics, errors, history)

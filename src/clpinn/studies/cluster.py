@@ -9,7 +9,7 @@ from typing import Any
 from clpinn.errors import StudyError
 from clpinn.machine import cores
 from clpinn.runs.display import Display
-from clpinn.studies.schedule import Submit
+from clpinn.studies.schedule import Place
 from clpinn.studies.work import run_order
 
 CONNECT_SECONDS = 10
@@ -19,8 +19,8 @@ RETRIES = 3
 
 
 @contextmanager
-def on_cluster(scheduler: str, devices: int | None, display: Display) -> Iterator[tuple[Submit, int]]:
-    """Tasks of a Dask cluster: (submit, devices per cell).
+def on_cluster(scheduler: str, devices: int | None, display: Display) -> Iterator[Place]:
+    """Tasks of a Dask cluster.
 
     `scheduler` is an address, tcp://host:8786, or a scheduler file. Without `devices` a cell takes the cores of a
     worker, divided by its threads.
@@ -50,4 +50,11 @@ def on_cluster(scheduler: str, devices: int | None, display: Display) -> Iterato
             found: Any = client.run(cores)
             devices = min(count // max(1, workers[name]["nthreads"]) for name, count in found.items())
         executor = client.get_executor(pure=False, retries=RETRIES)
-        yield lambda order: executor.submit(run_order, order), max(1, devices or 1)
+
+        def has_workers() -> bool:
+            try:
+                return bool(client.scheduler_info(n_workers=-1)["workers"])
+            except (OSError, TimeoutError):  # the scheduler is gone
+                return False
+
+        yield Place(lambda order: executor.submit(run_order, order), max(1, devices or 1), has_workers)

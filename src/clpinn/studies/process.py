@@ -1,13 +1,16 @@
 """One cell in a process of its own: `python -m clpinn.studies.process`, with the order on standard input.
 
-The first line is the order as JSON. The cell stops after its current step, with a checkpoint, when standard input
-ends. So it stops when whoever started it is killed. It also stops on Ctrl-C, SIGTERM and SIGUSR1.
+The first line is the order as JSON. The cell stops when standard input ends, so also when whoever started it is killed,
+and on Ctrl-C, SIGTERM and SIGUSR1. A run stops after its current step, with a checkpoint. An adaptation stops at once:
+the groups of targets that are done are kept.
 """
 
 import json
 import os
+import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,8 @@ def main() -> None:
     from clpinn.errors import ClpinnError, Outcome
 
     stop = threading.Event()
-    threading.Thread(target=_wait_for_end, args=(stop,), daemon=True).start()
+    at_end = stop.set if order["adaptation"] is None else _leave
+    threading.Thread(target=_wait_for_end, args=(at_end,), daemon=True).start()
     try:
         sys.exit(_run(order, stop).exit_code)
     except (ClpinnError, OSError) as error:
@@ -38,9 +42,14 @@ def _use_cores(cores: list[int] | None, devices: int) -> None:
     jax.config.update("jax_num_cpu_devices", devices)
 
 
-def _wait_for_end(stop: threading.Event) -> None:
+def _wait_for_end(then: Callable[[], None]) -> None:
     sys.stdin.read()
-    stop.set()
+    then()
+
+
+def _leave() -> None:
+    """End this process at once, whatever it computes."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _run(order: dict[str, Any], stop: threading.Event) -> Any:
@@ -59,7 +68,7 @@ def _run(order: dict[str, Any], stop: threading.Event) -> Any:
     folder = Path(order["folder"])
     if order["adaptation"] is not None:
         options = order["adaptation"] | {"settings": AdaptSettings(**order["adaptation"]["settings"])}
-        adapt_cell(Adapting(**options), RunDirectory(Path(order["base"]), problem), folder, order["key"], stop.is_set)
+        adapt_cell(Adapting(**options), RunDirectory(Path(order["base"]), problem), folder, order["key"])
         return Outcome.FINISHED
 
     def step(_: Any) -> None:

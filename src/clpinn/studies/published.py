@@ -14,7 +14,7 @@ FIVE = (*FOUR, PB)
 PDES = FIVE[1:]
 MINI_BATCH = "batch=0.05"
 """What a step of Poisson-Boltzmann takes of its pool, where the user does not say otherwise: --set batch=1."""
-ERRORS = ("mse", "macro", "macro_u", "macro_v", "macro_p", "worst", "res_pde")
+ERRORS = ("mse", "mse_u", "mse_v", "mse_p", "macro", "macro_u", "macro_v", "macro_p", "worst", "res_pde")
 
 
 def row(label: str, method: str, *settings: str, problems: tuple[str, ...] = FIVE, **options: Any) -> list[Variant]:

@@ -101,11 +101,11 @@ def run_study(
     stop_file = folder / f"stop-{secrets.token_hex(4)}"
     with Display(quiet=not progress) as display, stop_signals() as stopped:
         if scheduler is None:
-            place = on_this_machine(jobs, stopped)
+            where = on_this_machine(jobs, stopped)
         else:
             from clpinn.studies.cluster import on_cluster  # here, because Dask takes long to import
 
-            place = on_cluster(scheduler, devices, display)
+            where = on_cluster(scheduler, devices, display)
 
         def stop() -> bool:
             """Whether the study was asked to stop; the workers of a cluster see a file."""
@@ -113,12 +113,12 @@ def run_study(
                 stop_file.touch()
             return stopped()
 
-        with place as (submit, usual):
+        with where as place:
             _remember(study, plan, folder)
             try:
-                common = {"devices": devices or usual, "checkpoint_seconds": checkpoint_seconds}
+                common = {"devices": devices or place.devices, "checkpoint_seconds": checkpoint_seconds}
                 common |= {"stop_file": str(stop_file.resolve())}
-                return run_cells(titles, folder, submit, common, display, study.name or "study", stop)
+                return run_cells(titles, folder, place, common, display, study.name or "study", stop)
             finally:
                 stop_file.unlink(missing_ok=True)
 
@@ -135,15 +135,13 @@ class Overview:
 
 
 def overview(study: Study, plan: Plan = Plan(), folder: Path | str = CELLS, progress: bool = True) -> Overview:
-    """The cells of a study, which are done, and the hours that the rest takes, one after the other.
-
-    A cell that adapts another counts with its base only.
-    """
+    """The cells of a study, which are done, and the hours that the rest takes, one after the other."""
     folder = Path(folder)
     cells = plan.applied(study).cells(plan.budget)
     states = {key: (cell, state_of(cell, folder)) for key, cell in cells.items()}
-    trained = {(cell.base or cell).name: cell.base or cell for cell in cells.values()}
-    left = [(cell, state.share) for cell in trained.values() if not (state := state_of(cell, folder)).done]
+    bases = [cell.base for cell in cells.values() if cell.base is not None]
+    unique = {cell.name: cell for cell in [*bases, *cells.values()]}
+    left = [(cell, state.share) for cell in unique.values() if not (state := state_of(cell, folder)).done]
     with Display(quiet=not progress) as display:
         return Overview(states, seconds_left(left, display) / 3600)
 

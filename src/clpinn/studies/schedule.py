@@ -3,7 +3,7 @@
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from clpinn.errors import Outcome, StudyError
 from clpinn.machine import available_cores
+from clpinn.problems.loader import split_name
 from clpinn.runs.directory import RunDirectory
 from clpinn.runs.display import Display, duration_text
 from clpinn.studies.cells import CellState, cell_folder, state_of
@@ -25,7 +26,17 @@ again that another process works in or that somebody stopped."""
 
 MOST_JOBS = 1024
 
-Submit = Callable[[dict[str, Any]], "Future[dict[str, Any]]"]
+
+@dataclass(frozen=True)
+class Place:
+    """Where cells run."""
+
+    submit: Callable[[dict[str, Any]], "Future[dict[str, Any]]"]
+    """Starts the cell of an order, or queues it."""
+    devices: int
+    """JAX devices of a cell, unless the user says otherwise."""
+    has_workers: Callable[[], bool] = lambda: True
+    """Whether somebody is there to work on what is queued."""
 
 
 @dataclass
@@ -39,11 +50,8 @@ class Outcomes:
 
 
 @contextmanager
-def on_this_machine(jobs: int, stop: Callable[[], bool]) -> Iterator[tuple[Submit, int]]:
-    """Processes on this machine, each with its own share of the cores: (submit, devices per cell).
-
-    More jobs than cores share them.
-    """
+def on_this_machine(jobs: int, stop: Callable[[], bool]) -> Iterator[Place]:
+    """Processes on this machine, each with its own share of the cores. More jobs than cores share them."""
     cores = available_cores()
     if not 1 <= jobs <= MOST_JOBS:
         raise StudyError(f"--jobs needs a number from 1 to {MOST_JOBS}, but got {jobs}.")
@@ -59,13 +67,13 @@ def on_this_machine(jobs: int, stop: Callable[[], bool]) -> Iterator[tuple[Submi
             slots.put(slot)
 
     with ThreadPoolExecutor(jobs) as threads:
-        yield lambda order: threads.submit(work, order), max(1, len(cores) // jobs)
+        yield Place(lambda order: threads.submit(work, order), max(1, len(cores) // jobs))
 
 
 def run_cells(
     titles: Mapping[str, Cell],
     folder: Path,
-    submit: Submit,
+    place: Place,
     common: dict[str, Any],
     display: Display,
     name: str,
@@ -94,13 +102,16 @@ def run_cells(
         if stopping:
             outcomes.stopped |= bool(waiting or later or running)
             waiting, later = [], []
+            if running and not place.has_workers():  # nobody would tell of what is queued
+                for future in running:
+                    future.cancel()
         for cell in list(waiting):
             base = cell.base
             if base is not None and title_of[base.name] in outcomes.failed:
                 outcomes.failed[title_of[cell.name]] = f"its base {base.name} failed"
                 waiting.remove(cell)
             elif base is None or state_of(base, folder).done:
-                running[submit(_order(cell, folder, common))] = cell
+                running[place.submit(_order(cell, folder, common))] = cell
                 waiting.remove(cell)
         ended, _ = wait(running, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED)
         if not running and (waiting or later):
@@ -112,11 +123,11 @@ def run_cells(
                 outcomes.stopped = True
             elif code in (BUSY, Outcome.STOPPED.exit_code):
                 later.append((time.monotonic() + AGAIN_SECONDS, cell))
-            elif code in (0, Outcome.DIVERGED.exit_code):
+            elif code in (0, Outcome.DIVERGED.exit_code) and state_of(cell, folder).done:
                 outcomes.done += 1
                 display.message(f"{title_of[cell.name]}: {state_of(cell, folder).text}")
             else:
-                outcomes.failed[title_of[cell.name]] = message or f"its process ended with the exit code {code}"
+                outcomes.failed[title_of[cell.name]] = message
                 display.message(f"{title_of[cell.name]}: failed, see {_log(cell, folder)}")
         progress.show(list(running.values()))
     return outcomes
@@ -125,6 +136,8 @@ def run_cells(
 def _result(future: "Future[dict[str, Any]]") -> tuple[int, str]:
     try:
         result = future.result()
+    except CancelledError:
+        return Outcome.STOPPED.exit_code, ""
     except Exception as error:  # a worker that died too often, or a scheduler that is gone
         return 1, f"{type(error).__name__}: {error}"
     return result["code"], result["message"]
@@ -141,7 +154,7 @@ def _order(cell: Cell, folder: Path, common: dict[str, Any]) -> dict[str, Any]:
     devices = len(directory.config["devices"]) if cell.adaptation is None and directory.started else 0
     base = cell.base
     return common | {
-        "problem": cell.problem,
+        "problem": _from_anywhere(cell.problem),
         "settings": to_dict(cell.settings),
         "adaptation": None if cell.adaptation is None else asdict(cell.adaptation),
         "base": None if base is None else str(cell_folder(base, folder).resolve()),
@@ -151,6 +164,15 @@ def _order(cell: Cell, folder: Path, common: dict[str, Any]) -> dict[str, Any]:
         "cores": None,
         "devices": devices or common["devices"],
     }
+
+
+def _from_anywhere(problem: str) -> str:
+    """A problem's name with the whole path of its file: a worker may run in another folder."""
+    file, kind = split_name(problem)
+    if not file:
+        return problem
+    path = str(Path(file).resolve())
+    return f"{path}:{kind}" if kind else path
 
 
 class _Progress:

@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 from clpinn import presets
 from clpinn.errors import SettingsError, StudyError
+from clpinn.formulation.fingerprint import JAX, fingerprint
 from clpinn.formulation.problem import Problem, describe
 from clpinn.formulation.thetas import parse_thetas
-from clpinn.problems import load_problem
+from clpinn.problems import BENCHMARKS, load_problem
+from clpinn.problems.loader import split_name
 from clpinn.studies.adapting import Adapting
 from clpinn.training.settings import Settings, override, to_dict
 
@@ -58,13 +61,16 @@ class Cell:
     def key(self) -> str:
         """A hash of everything that decides the result. Studies that have a cell in common share its run.
 
-        Settings that have the default are left out, so that a new setting changes no key.
+        Settings that have the default are left out, so that a new setting changes no key. A problem in a file counts
+        with what it computes: an edited one has cells of its own.
         """
         content: dict[str, Any] = {
             "problem": self.problem.rpartition(":")[2],
             "description": _description(self.problem, self.settings.optimizer),
             "settings": _differences(to_dict(self.settings), to_dict(Settings())),
         }
+        if self.problem not in BENCHMARKS:
+            content["computes"] = _computes(self.problem, self.settings.optimizer)
         if self.adaptation is not None:
             content["adaptation"] = _differences(asdict(self.adaptation), asdict(Adapting()))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
@@ -187,6 +193,10 @@ def _with_budget(settings: Settings, budget: float) -> Settings:
         raise SettingsError(f"A budget must be above zero, such as 0.1 for a tenth of the steps, but got {budget}.")
     if settings.optimizer == "adam-lbfgs" and settings.adam.steps:
         settings = presets.scaled(settings, budget)
+    elif settings.optimizer == "natural" and settings.steps is None and settings.seconds is None:
+        raise SettingsError(
+            "A budget is a fraction of the steps or the time, but this run has no bound on them. Set one: steps=500."
+        )
     steps = None if settings.steps is None else max(1, round(budget * settings.steps))
     seconds = None if settings.seconds is None else budget * settings.seconds
     return replace(settings, steps=steps, seconds=seconds)
@@ -213,3 +223,12 @@ def _loaded(problem: str, optimizer: str) -> Problem:
 @cache
 def _description(problem: str, optimizer: str) -> dict[str, Any]:
     return json.loads(json.dumps(describe(_loaded(problem, optimizer))))
+
+
+@cache
+def _computes(problem: str, optimizer: str) -> dict[str, str] | str:
+    """The fingerprint of a problem in a file, whatever the version of JAX; the file's text if it has none."""
+    parts = fingerprint(_loaded(problem, optimizer))
+    if parts is None:
+        return Path(split_name(problem)[0]).read_text()
+    return {name: part for name, part in parts.items() if name != JAX}

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from clpinn.errors import Outcome
+from clpinn.errors import Outcome, StudyError
 from clpinn.runs.evaluate import Aggregate, aggregate
 from clpinn.studies.cells import CellResult
 from clpinn.studies.study import Cell, Study, Variant
@@ -22,6 +22,8 @@ class Column:
     kind: str
     read: Callable[[dict[str, Any]], float | None]
     """From the metrics of a cell."""
+    of_means: tuple[str, str] | None = None
+    """Of a reduction: the columns before and after. Over seeds it is that of their means, as in the paper."""
 
 
 def _number(figures: Mapping[str, Any], key: str) -> float | None:
@@ -84,9 +86,14 @@ COLUMNS: dict[str, Column] = {
     "memory": Column("peak memory, MiB", "number", _plain("peak_memory_mib")),
     "before": Column("before", "error", _plain("before")),
     "after": Column("after", "error", _plain("after")),
-    "reduction": Column("reduction", "share", _plain("reduction")),
+    "reduction": Column("reduction", "share", _plain("reduction"), ("before", "after")),
     "improved": Column("improved", "share", _plain("improved")),
-    "difficult_reduction": Column("reduction, worst quarter", "share", _plain("difficult_reduction")),
+    "difficult_before": Column("before, worst quarter", "error", _plain("difficult_before")),
+    "difficult_after": Column("after, worst quarter", "error", _plain("difficult_after")),
+    "difficult_reduction": Column(
+        "reduction, worst quarter", "share", _plain("difficult_reduction"), ("difficult_before", "difficult_after")
+    ),
+    "difficult_factor": Column("before / after, worst quarter", "time", _plain("difficult_factor")),
     "difficult_improved": Column("improved, worst quarter", "share", _plain("difficult_improved")),
     "mse_before": Column("MSE before", "error", _plain("mse_before")),
     "mse_after": Column("MSE after", "error", _plain("mse_after")),
@@ -104,20 +111,22 @@ def column(name: str) -> Column:
     """A column by its name."""
     if name in COLUMNS:
         return COLUMNS[name]
-    quantity, _, value = name.partition("@")
+    quantity, at, value = name.partition("@")
+    if not at:
+        raise StudyError(
+            f"A table has no column {name!r}. It has {', '.join(COLUMNS)}, and errors at one theta such as rel_l2@0.05."
+        )
     return Column(f"{quantity.replace('_', ' ')} at {value}", "error", lambda metrics: None)
 
 
 def figure(result: CellResult, variant: Variant, name: str, problem: Any) -> float | None:
     """One figure of a cell; None if it has none of that name. An infinite or undefined one is NaN."""
-    if "@" in name:
-        return _at_theta(result, name, problem)
     metrics = result.metrics
     if variant.adaptation is not None:
         checkpoints = metrics["checkpoints"]
         chosen = str(variant.steps) if variant.steps is not None else list(checkpoints)[-1]
         metrics = {**metrics, **checkpoints[chosen]}
-    value = column(name).read(metrics)
+    value = _at_theta(result, name, problem) if "@" in name else column(name).read(metrics)
     if value is not None and metrics.get("outcome") == Outcome.DIVERGED and column(name).kind == "error":
         return math.nan  # what is left is the network of the last finite loss, which is no result
     return value
@@ -140,11 +149,16 @@ class Entry:
 
     by_seed: Mapping[int, float]
     published: tuple[float, float | None] | None
+    mean: float | None = None
+    """The mean, where it is another one than that over seeds."""
 
     @property
     def found(self) -> Aggregate | None:
         """Mean and spread over the seeds; None without any."""
-        return aggregate(self.by_seed) if self.by_seed else None
+        if not self.by_seed:
+            return None
+        found = aggregate(self.by_seed)
+        return found if self.mean is None else replace(found, mean=self.mean)
 
     @property
     def ratio(self) -> float | None:
@@ -194,6 +208,10 @@ class Table:
         """What was asked and at which budget."""
         share = "all steps" if self.budget == 1 else f"{100 * self.budget:g} % of the steps"
         source = f" In the paper: {self.study.source}." if self.study.source else ""
+        if any(variant.adaptation for variant in self.study.variants) and self.budget != 1:
+            share += " of the bases; adaptations make all of theirs"
+        if all(variant.budget for variant in self.study.variants):
+            share = "as few steps as the events allow"
         return f"{self.study.question or self.study.name}{source} Budget: {share}."
 
 
@@ -227,15 +245,18 @@ def _row(
     by_seed = {seed: cells[problem, variant.label, seed] for seed in seeds}
     done = {seed: result for seed, cell in by_seed.items() if (result := results.get(cell.name)) is not None}
     published = study.published.get(problem, {}).get(variant.label, {})
+
+    def figures(name: str) -> dict[int, float]:
+        found = {seed: figure(result, variant, name, by_seed[seed].loaded) for seed, result in done.items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
     entries = {}
     for name in study.columns:
-        figures = {
-            seed: value
-            for seed, result in done.items()
-            if (value := figure(result, variant, name, by_seed[seed].loaded)) is not None
-        }
-        known = published.get(name)
-        entries[name] = Entry(figures, None if known is None else (known[0] or 0.0, known[1]))
+        known, mean, of_means = published.get(name), None, column(name).of_means
+        if of_means is not None and done:
+            before, after = (aggregate(figures(each)).mean for each in of_means)
+            mean = 1 - after / before
+        entries[name] = Entry(figures(name), None if known is None else (known[0] or 0.0, known[1]), mean)
     recoveries = [result.metrics["recoveries"] for result in done.values() if "recoveries" in result.metrics]
     return Row(
         problem,
@@ -332,7 +353,7 @@ def lines(table: Table, problem: str) -> tuple[list[str], list[list[str]]]:
     compared = {name: any(row.entries[name].published is not None for row in of_problem) for name in shown}
     for name in shown:
         titles += [column(name).title] + (["paper", "ratio"] if compared[name] else [])
-    show_recoveries = any(row.recoveries for row in of_problem)
+    show_recoveries = any(row.recoveries is not None for row in of_problem)
     titles += ["recoveries"] if show_recoveries else []
     for row in of_problem:
         seeds = f"{len(row.done)} of {len(row.done) + len(row.missing)}"
@@ -343,8 +364,12 @@ def lines(table: Table, problem: str) -> tuple[list[str], list[list[str]]]:
             entry, kind = row.entries[name], column(name).kind
             cells.append(text_of(entry, kind))
             cells += [published_text(entry, kind), ratio_text(entry)] if compared[name] else []
-        rows.append(cells + ([str(row.recoveries or 0)] if show_recoveries else []))
+        rows.append(cells + ([_count_text(row.recoveries)] if show_recoveries else []))
     return titles, rows
+
+
+def _count_text(count: int | None) -> str:
+    return "–" if count is None else str(count)
 
 
 def _markdown_part(table: Table, problem: str) -> str:

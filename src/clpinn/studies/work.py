@@ -1,6 +1,7 @@
 """Running the process of one cell, on this machine or as a task of a cluster's worker."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clpinn.errors import BusyError, Outcome
+from clpinn.machine import STOP_SIGNALS
 
 POLL_SECONDS = 0.2
 """Time between two looks whether the cell has ended or should stop."""
@@ -55,9 +57,17 @@ def run_order(order: dict[str, Any], stop: Callable[[], bool] | None = None) -> 
             with suppress(BrokenPipeError):
                 process.stdin.close()
             process.wait()
-    return {"code": process.returncode, "message": _last_line(log) if process.returncode else ""}
+    code = process.returncode
+    if -code in STOP_SIGNALS:
+        code = Outcome.STOPPED.exit_code
+    return {"code": code, "message": _why(code, log) if code else ""}
 
 
-def _last_line(log: Path) -> str:
+def _why(code: int, log: Path) -> str:
+    """Why a process ended: the signal that ended it, or the last line of its log."""
+    if code < 0:
+        name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
+        memory = " (by hand, or because the machine had no memory left)" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{memory}"
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return lines[-1] if lines else f"its process ended with the exit code {code}"
