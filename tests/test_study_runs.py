@@ -80,7 +80,9 @@ def undisturbed(study, folder):
 
 
 def wait_for_history(folder):
+    end = time.monotonic() + 300
     while not (folder / "checkpoint").exists() or not any((folder / "checkpoint").glob("*.checkpoint")):
+        assert time.monotonic() < end, f"nothing was written to {folder}"
         time.sleep(0.05)
 
 

@@ -39,6 +39,13 @@ TOLERANCE = 0.15
 FUNCTIONS = 12000
 """Unknowns at most."""
 NOT_FINITE = "The error is not estimated: residuals with their derivatives are not finite everywhere."
+NOT_DETERMINED = (
+    "The equations and conditions do not determine the solution: it can change by as much as it is large, and no "
+    "residual changes. Often a value or a mean is missing, as of a pressure."
+)
+NO_CHANGE, VISIBLE = 1e-10, 1e-2
+"""If the residuals change by less than the first, and the solution by more than the second of its size, the solution is
+not determined."""
 LARGE = 0.02
 """A relative error above this takes more Newton steps."""
 NEWTON_STEPS, NEWTON_CHANGE = 8, 0.03
@@ -126,6 +133,8 @@ class _Level:
     corrected: Float[np.ndarray, "points outputs"]
     steps: int
     converged: bool
+    determined: bool
+    """Whether every change of the solution changes a residual."""
 
     @property
     def everywhere(self) -> BoxElements:
@@ -165,6 +174,8 @@ class _Search:
             if level is None:
                 return self.estimator._without_answer(NOT_FINITE)
             error = level.corrected - self.base
+            if not level.determined:
+                return self._result(level, difference, False, NOT_DETERMINED)
             if before is not None:
                 difference = relative_difference(error, before.corrected - self.base, level.corrected)
             doubt = ""
@@ -173,7 +184,7 @@ class _Search:
                 if moves[-1] > self.estimator.tolerance:
                     doubt = f"the error moves by {_percent(moves[-1])} if all residuals count alike"
                 if not doubt or _vanishing(moves):
-                    return self._result(level, difference, True, self._agreement(level, before, difference, doubt))
+                    return self._agreed(level, difference, self._agreement(level, before, difference, doubt))
             else:
                 moves.clear()
             in_doubt = in_doubt + 1 if doubt or not level.converged else 0
@@ -244,8 +255,25 @@ class _Search:
             if converged:
                 break
         left = solution.left[: len(terms[0])]
+        determined = True
+        if solution.least_change < NO_CHANGE:
+            # Unknowns that no residual sees may be some that the answer does not see either.
+            seen = self._values(raw + self._raw(space, solution.weakest)) - corrected
+            determined = not np.any(np.abs(seen) > VISIBLE * self._amplitudes)
         fraction = largest_left(terms, solution.left, whole)
-        return _Level(space, by_term, integrals, relative, left, fraction, unknowns, corrected, step, bool(converged))
+        return _Level(
+            space,
+            by_term,
+            integrals,
+            relative,
+            left,
+            fraction,
+            unknowns,
+            corrected,
+            step,
+            bool(converged),
+            determined,
+        )
 
     def _moved(self, level: _Level) -> float:
         """How far the error moves if all residuals count alike, relative to the error.
@@ -277,6 +305,12 @@ class _Search:
         return np.where(size > 0, size, 1.0)
 
     # Results -----------------------------------------------------------------------------------------------------
+
+    def _agreed(self, level: _Level, difference: float, reason: str) -> Estimate:
+        """The result where two resolutions agree."""
+        zero = [name for name, column in zip(self.problem.outputs, level.corrected.T) if not column.any()]
+        note = f" {', '.join(zero)} is zero here, so it has no relative error." if zero else ""
+        return self._result(level, difference, True, reason + note)
 
     def _result(self, level: _Level, difference: float, resolved: bool, reason: str) -> Estimate:
         error, names = level.corrected - self.base, self.problem.outputs

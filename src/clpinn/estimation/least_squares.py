@@ -6,7 +6,7 @@ back the digits that squaring costs.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ RANGE = 1e-6
 """Relative weights differ by this factor at most."""
 EXTENSION = 1e-4
 """Weight of the rows outside of a domain that is a shape. Their squares hardly move the error inside."""
+WEAKEST_STEPS = 3
+"""Inverse iterations that find the unknowns which change the rows least."""
 STEPS, PRECISION = 12, 1e-20
 """Conjugate gradient steps at most, and the reduction of the squared gradient at which they end."""
 
@@ -203,6 +205,10 @@ class Solved(NamedTuple):
     unknowns: Float[np.ndarray, " unknowns"]
     left: list[Float[np.ndarray, "elements rows"]]
     """What is left of the residuals, by block."""
+    weakest: Float[np.ndarray, " unknowns"]
+    """The unknowns, of the root mean square one, that change the rows least."""
+    least_change: float
+    """The norm of that change. If it is zero, the rows do not determine all unknowns."""
 
 
 def solved(size: int, blocks: Sequence[Block], wide: Sequence[Block] = ()) -> Solved | None:
@@ -258,7 +264,18 @@ def solved(size: int, blocks: Sequence[Block], wide: Sequence[Block] = ()) -> So
         if slope <= PRECISION * first:
             break
         direction = step + (slope / before) * direction
-    return Solved(unknowns, left)
+    weakest = _weakest(lambda vector: preconditioned(vector / scale**2), size)
+    least = math.sqrt(sum(float(np.sum(_times(block, weakest) ** 2)) for block in blocks))
+    return Solved(unknowns, left, weakest, least)
+
+
+def _weakest(inverse: Callable[[np.ndarray], np.ndarray], size: int) -> Float[np.ndarray, " unknowns"]:
+    """The unknowns that change the rows least, by inverse iteration."""
+    vector = np.random.default_rng(0).standard_normal(size)
+    for _ in range(WEAKEST_STEPS):
+        vector = inverse(vector)
+        vector *= math.sqrt(size) / max(float(np.linalg.norm(vector)), 1e-300)
+    return vector
 
 
 def _normal_equations(size: int, blocks: Sequence[Block]) -> tuple[Float[np.ndarray, "band unknowns"], np.ndarray]:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float
 from clpinn.errors import ClpinnError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.geometry import placed
+from clpinn.formulation.integrals import integral_columns, integral_residuals, integral_rows
 from clpinn.formulation.pointwise import (
     condition_residuals,
     constant_network,
@@ -24,11 +25,11 @@ from clpinn.formulation.pointwise import (
     residuals_of_values,
     values,
 )
-from clpinn.formulation.problem import Condition, Problem
+from clpinn.formulation.problem import Condition, Integral, Problem
 from clpinn.formulation.references import reference_at
 from clpinn.formulation.regions import On
 from clpinn.formulation.shaped import boundary_names
-from clpinn.formulation.shaped_points import term_points
+from clpinn.formulation.shaped_points import boundary_samples, term_points
 from clpinn.formulation.thetas import theta_text
 from clpinn.keys import Key, fold_in, make_key
 
@@ -40,6 +41,8 @@ FLOOR = 1e-3
 """Terms count as at least this share of their largest inside: u = 0 on a boundary is judged by u elsewhere."""
 INSIDE = make_key(1)
 """The key of the points inside the domain where sizes are measured."""
+QUADRATURE = 1e-2
+"""Quadrature may miss an integral by this share of its terms."""
 IMPOSED = 1e-9
 """An output is imposed where the network changes it by less than this share of what it does elsewhere."""
 
@@ -73,7 +76,8 @@ class Agreement:
         name = self.term if self.residual in (self.term, "residual") else f"{self.term}, {self.residual}"
         if not self.checked:
             return (
-                f"{name}: not checked, because it needs derivatives of a reference that is not written with jax.numpy"
+                f"{name}: not checked, because it needs derivatives or integrals of a reference that is not written "
+                "with jax.numpy"
             )
         worst = theta_text(self.worst.keys(), self.worst.values(), digits=4)
         if not np.isfinite(self.largest):
@@ -105,6 +109,8 @@ def check_reference(problem: Problem, key: Key) -> list[Agreement]:
                 raise
             except Exception:  # a reference written with NumPy fails in many ways when JAX traces it
                 checks += by_values.condition(condition)
+        for each in problem.conditions:
+            checks += _integral(problem, each) if isinstance(each, Integral) else []
         return checks + by_values.hard_transform()
 
 
@@ -131,6 +137,34 @@ def _traced(problem: Problem, condition: Condition | None, points: Points, theta
     ]
 
 
+def _integral(problem: Problem, integral: Integral) -> list[Agreement]:
+    """The check of an integral at a few thetas. What quadrature may miss is taken from what is left."""
+    thetas = problem.parameters.sample(THETAS, make_key(2))
+    rows = integral_rows(problem, integral, thetas, make_key(3))
+    columns = integral_columns(problem, integral)
+    one = partial(condition_residuals, problem, integral.condition, None)
+
+    def at(row: Array, theta: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+        nodes = row.reshape(-1, columns)
+        values = jax.vmap(lambda node: one(node, theta))(nodes[:, :-1])
+        sizes = {name: jnp.sum(jnp.abs(nodes[:, -1] * part)) for name, part in values.items()}
+        return integral_residuals(problem, integral, None, row, theta), sizes
+
+    try:
+        residual, sizes = jax.vmap(at)(jnp.asarray(rows), jnp.asarray(thetas))
+    except ClpinnError:
+        raise
+    except Exception:  # a reference written with NumPy
+        return [Agreement(integral.name, integral.name, 0.0, 0.0, {}, checked=False)]
+    checks = []
+    for name, part in residual.items():
+        left = np.asarray(part)
+        size = np.asarray(sizes[name]) + np.abs(left)
+        beyond = np.sign(left) * np.maximum(np.abs(left) - QUADRATURE * size, 0.0)
+        checks.append(_agreement(problem, integral.condition, name, beyond, size, rows[:, :columns], thetas))
+    return checks
+
+
 class _ByValues:
     """Checks that need only values of the reference. It is asked once for each theta, as it may be a solver."""
 
@@ -150,8 +184,11 @@ class _ByValues:
                 self._faces.append(f"{axis} = {end:g}")
                 self.points[self._faces[-1]] = face
         for name in boundary_names(problem):
+            region = On((name,))
+            if any(len(boundary_samples(problem, region, theta).x) == 0 for theta in thetas):
+                continue  # what is cut away bounds nothing
             self._faces.append(f"on {name}")
-            drawn = term_points(problem, On((name,)), several, key)
+            drawn = term_points(problem, region, several, key)
             self.points[self._faces[-1]] = drawn[:, : len(problem.coordinates)]
 
     @cached_property

@@ -27,10 +27,8 @@ def call_by_name(function: Callable[..., Any], label: str, available: Mapping[st
         if parameter.name in available:
             arguments[parameter.name] = available[parameter.name]
         elif parameter.default is parameter.empty:
-            raise ProblemError(
-                f"{label} asks for {parameter.name!r}, which is neither a coordinate nor a parameter. "
-                f"It may ask for {', '.join(available)}."
-            )
+            may = f"It may ask for {', '.join(available)}." if available else "It takes no arguments."
+            raise ProblemError(f"{label} asks for {parameter.name!r}, which it cannot have. {may}")
     return function(*leading, **arguments)
 
 

@@ -23,7 +23,14 @@ from clpinn.formulation.calls import as_scalars, call_by_name
 from clpinn.formulation.geometry import placed
 from clpinn.formulation.identity import Identity
 from clpinn.formulation.problem import Condition, Integral, Problem
-from clpinn.formulation.shaped import boundary_names, domain_values, interface_values, normal_names, with_normal
+from clpinn.formulation.shaped import (
+    boundary_names,
+    domain_values,
+    interface_values,
+    normal_names,
+    piece_values,
+    with_normal,
+)
 
 JAX = "jax"
 """The version of JAX. Another version may trace the same function to another program."""
@@ -99,7 +106,8 @@ def _parts(problem: Problem) -> Iterator[tuple[str, Any]]:
             _trace(lambda raw, at: as_scalars(call_by_name(constrain, "constrain", at, raw), "", ""), single, point),
         )
     if problem.domain is not None:
-        yield "domain", (boundary_names(problem), _trace(lambda at: domain_values(problem, at), point))
+        drawn = [_trace(lambda at, f=f: f(problem, at), point) for f in (domain_values, piece_values)]
+        yield "domain", (boundary_names(problem), *drawn)
         interfaces = _trace(lambda at: interface_values(problem, at), point)
         if interfaces[0]:
             yield "interfaces", interfaces

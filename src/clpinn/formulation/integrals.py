@@ -1,5 +1,6 @@
 """Integral conditions as rows: a row is a quadrature rule at one theta, and at one time if there is time."""
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -166,3 +167,11 @@ def check_integral(problem: Problem, integral: Integral) -> None:
     if isinstance(integral.on, On) and problem.domain is None:
         integral.on.sample(problem.coordinates, 1, (0, 0))
     problem.coordinates.require([name for name, _ in (*integral.on.fixed, *integral.on.parts)])
+    if callable(integral.equals):
+        given = (*problem.parameters, *({"t"} & set(problem.coordinates)))
+        unknown = [name for name in inspect.signature(integral.equals).parameters if name not in given]
+        if unknown:
+            raise ProblemError(
+                f"equals of integral {integral.name!r} asks for {unknown[0]!r}. It may depend on "
+                f"{', '.join(given) or 'nothing'}: an integral is over space."
+            )

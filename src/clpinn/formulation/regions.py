@@ -139,6 +139,10 @@ def on(*names: str, **where: float | tuple[float, float]) -> On:
 
     Values cut them as in `at`: `on("left", y=(0, 0.5))` is a part of a side, `on("left", t=0)` is at one time.
     """
+    if not all(isinstance(name, str) for name in names):
+        raise DomainError(
+            f"on(...) takes names one by one, as in on('hole', 'left'), but got {', '.join(map(repr, names))}."
+        )
     fixed, parts = _fixed_and_parts("on", where)
     in_space = [name for name, _ in fixed if name != "t"]
     if in_space:

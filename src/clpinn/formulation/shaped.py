@@ -1,6 +1,6 @@
 """A problem whose domain is a shape: the shape at a theta, pieces of its boundary, derivatives along normals."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from clpinn.formulation.calls import call_by_name
 from clpinn.formulation.problem import Condition, Problem
 from clpinn.formulation.regions import On
 from clpinn.shapes.pieces import Piece
+from clpinn.shapes.plane import Rectangle
 from clpinn.shapes.shape import Shape, interface_names, unknown_names
 
 
@@ -34,7 +35,22 @@ def shape_at(problem: Problem, parameters: Mapping[str, Any]) -> Shape:
             f"domain returned a shape in {shape.space} coordinates, but {type(problem).__name__} has {len(names)} "
             f"besides t: {', '.join(names)}."
         )
+    for axes in _named_axes(shape):
+        if set(axes) & set(names) and axes != names[: len(axes)]:
+            raise ProblemError(
+                f"A rectangle or cuboid names the axes {', '.join(axes)}, but the coordinates of the domain are "
+                f"{', '.join(names)}. Name them in this order."
+            )
     return shape
+
+
+def _named_axes(shape: Shape) -> Iterator[tuple[str, ...]]:
+    """The names of axes that parts of a shape were given."""
+    if isinstance(shape, Rectangle):
+        yield shape.axes
+    for part in vars(shape).values():
+        if isinstance(part, Shape):
+            yield from _named_axes(part)
 
 
 def shape_of(problem: Problem, theta: Float[Array, " parameters"]) -> Shape:
@@ -102,6 +118,15 @@ def domain_values(problem: Problem, given: Mapping[str, Any]) -> dict[str, Array
     """The signed distance of a point to the boundary, in a dict: what the domain of a problem computes."""
     shape = shape_at(problem, given)
     return {"distance": shape.distance(jnp.stack([jnp.asarray(given[name]) for name in spanned(problem)]))}
+
+
+def piece_values(problem: Problem, given: Mapping[str, Any]) -> dict[str, Array]:
+    """A point of each piece of the boundary, in a dict by number, names and axis: where each name is."""
+    values = {}
+    for number, piece in enumerate(shape_at(problem, given).pieces()):
+        x = piece.at(jnp.full(len(spanned(problem)) - 1, 0.3)).x
+        values |= {f"{number} {', '.join(piece.names)} {name}": x[i] for i, name in enumerate(spanned(problem))}
+    return values
 
 
 def interface_values(problem: Problem, given: Mapping[str, Any]) -> dict[str, Array]:

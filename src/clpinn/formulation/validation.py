@@ -1,5 +1,6 @@
 """What is wrong with a problem, said before anything is trained."""
 
+import inspect
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,12 +20,15 @@ from clpinn.errors import ClpinnError, ProblemError
 from clpinn.formulation.domain import Box, Grid
 from clpinn.formulation.geometry import data_points
 from clpinn.formulation.integrals import check_integral
+from clpinn.formulation.membership import are_inside
 from clpinn.formulation.pointwise import condition_residuals, residuals, used_partials, user_primitives
 from clpinn.formulation.problem import Condition, Data, Integral, Problem, task_prior
 from clpinn.formulation.regions import At, Boundary, Interior, On
-from clpinn.formulation.shaped import normal_names
+from clpinn.formulation.shaped import normal_names, spanned
 from clpinn.formulation.shaped_points import check_domain
+from clpinn.formulation.thetas import theta_text
 from clpinn.keys import make_key
+from clpinn.shapes.shape import Shape
 
 LIBRARY = str(Path(__file__).parent.parent)
 """The folder of clpinn: frames of a traceback in it are not the user's."""
@@ -69,6 +73,13 @@ def _check_names(problem: Problem) -> None:
         raise ProblemError(
             f"{kind} uses the name {', '.join(repeated)} twice. Give every axis and output its own name."
         )
+    if problem.domain is not None:
+        taken = [f"n{name}" for name in spanned(problem) if f"n{name}" in names]
+        if taken:
+            raise ProblemError(
+                f"{kind} has an axis or output called {taken[0]!r}. With a shape this is a component of the normal on "
+                "its boundary. Rename it."
+            )
     unknown = [name for name in problem.units if name not in names]
     if unknown:
         raise ProblemError(f"{kind}.units names {', '.join(unknown)}, but there is only {', '.join(names)}.")
@@ -109,20 +120,55 @@ def _check_points(problem: Problem) -> None:
             f"{kind}.conditions must be a tuple of clpinn.Condition, Integral and Data, but is {problem.conditions!r}. "
             "A tuple of one needs a comma: (cl.Condition(...),)."
         )
+    for condition in problem.conditions:
+        if isinstance(condition, Condition):
+            _check_region(problem, condition)
     if not isinstance(problem.interior, Interior):
         raise ProblemError(f"{kind}.interior must be a clpinn.Interior(points), but is {problem.interior!r}.")
     _require_whole(f"{kind}.interior", problem.interior.points)
+    if problem.domain is not None and problem.interior.anchors is not None:
+        raise ProblemError(
+            f"{kind}.interior has anchors, but a domain that is a shape depends on theta, and fixed points may lie "
+            "outside of it. Leave the anchors out."
+        )
     _require_points(problem, problem.interior)
 
 
 def _check_domain(problem: Problem) -> None:
     """The shape of the domain can be drawn at every theta."""
+    kind, domain = type(problem).__name__, problem.domain
+    if isinstance(domain, Shape) or (domain is not None and not callable(domain)):
+        raise ProblemError(
+            f"{kind}.domain must be a method that returns a shape, but is a {type(domain).__name__}. Write def "
+            "domain(self): return ..., with the parameters that it needs after self."
+        )
+    method = vars(type(problem)).get("domain")
+    arguments = ["self"] if method is None else list(inspect.signature(method).parameters)
+    if not arguments or arguments[0] in problem.parameters:
+        raise ProblemError(f"{kind}.domain has no self. Write def domain({', '.join(['self', *arguments])}).")
     try:
         check_domain(problem)
     except ClpinnError:
         raise
     except Exception as error:
         raise user_error("domain", error, problem.parameters.names) from error
+
+
+def _check_region(problem: Problem, condition: Condition) -> None:
+    """A condition holds in a region, and the axes that it fixes or cuts are coordinates."""
+    region = condition.on
+    if not isinstance(region, At | Boundary | On):
+        raise ProblemError(
+            f"Condition {condition.name!r} holds on clpinn.at(t=0), clpinn.boundary('x'), clpinn.on('hole') and the "
+            f"like, but got on={region!r}."
+        )
+    stated = () if isinstance(region, Boundary) else (*region.fixed, *region.parts)
+    unknown = [axis for axis, _ in stated if axis not in problem.coordinates]
+    if unknown:
+        raise ProblemError(
+            f"Condition {condition.name!r} holds at values of {unknown[0]!r}, but the coordinates are "
+            f"{', '.join(problem.coordinates)}."
+        )
 
 
 def _check_residuals(problem: Problem) -> None:
@@ -147,17 +193,20 @@ def _check_residuals(problem: Problem) -> None:
         if not condition.weight > 0:
             raise ProblemError(f"Condition {condition.name!r} needs a weight above zero, but got {condition.weight}.")
         if isinstance(condition, Data):
-            data_points(problem, condition)
+            x, thetas, _ = data_points(problem, condition)
+            inside = are_inside(problem, x, thetas)
+            if not inside.all():
+                row = int(np.argmin(inside))
+                place = theta_text(problem.axes, (*x[row], *thetas[row]))
+                raise ProblemError(
+                    f"Data {condition.name!r} has {np.sum(~inside)} points outside of the domain, the first in row "
+                    f"{row + 1}, at {place}. Leave them out, or change the shape."
+                )
             continue
         if isinstance(condition, Integral):
             check_integral(problem, condition)
             condition = condition.condition
         label = f"condition {condition.name!r}"
-        if not isinstance(condition.on, At | Boundary | On):
-            raise ProblemError(
-                f"Condition {condition.name!r} holds on clpinn.at(t=0), clpinn.boundary('x'), clpinn.on('hole') and "
-                f"the like, but got on={condition.on!r}."
-            )
         _require_whole(f"Condition {condition.name!r}", condition.points)
         at = partial(condition_residuals, problem, condition, network)
         _trace(problem, at, label, len(normal_names(problem, condition)))

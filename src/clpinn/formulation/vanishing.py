@@ -25,6 +25,12 @@ class Vanishing:
             raise ProblemError("cl.vanishing needs a domain that is a shape: give the problem a method `domain`.")
 
         def transform(raw: Any, **point: Any) -> Any:
+            unknown = [name for name in self.outputs or () if name not in problem.outputs]
+            if unknown:
+                raise ProblemError(
+                    f"cl.vanishing(outputs=...) names {unknown[0]!r}, but the outputs of {type(problem).__name__} are "
+                    f"{', '.join(problem.outputs)}."
+                )
             x = jnp.stack([jnp.asarray(point[name]) for name in spanned(problem)])
             factor = vanishing_on(shape_at(problem, point), self.names)(x)
             if not isinstance(raw, dict):
@@ -51,4 +57,4 @@ def vanishing(*names: str, outputs: tuple[str, ...] | None = None) -> Any:
     The raw output is multiplied by a factor that is zero on the pieces, positive inside, and differentiable as often
     as the equation needs, except at corners.
     """
-    return Vanishing(names, outputs)
+    return Vanishing(names, (outputs,) if isinstance(outputs, str) else outputs)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from clpinn.errors import DomainError
@@ -50,6 +51,11 @@ def _with_holes(rings: Any, name: str) -> Shape:
 
 
 def _outline(ring: Any, name: str) -> Polygon:
+    if isinstance(ring, jax.Array):
+        raise DomainError(
+            "cl.polygon reads plain numbers from other programs. For corners that depend on a parameter use "
+            "cl.Polygon(corners)."
+        )
     try:
         corners = np.asarray([tuple(corner)[:2] for corner in ring], float)
     except (TypeError, ValueError):

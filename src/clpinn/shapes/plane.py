@@ -1,6 +1,7 @@
 """Shapes in the plane."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import equinox as eqx
@@ -21,20 +22,21 @@ SIDES = ("bottom", "right", "top", "left")
 class Rectangle(Shape):
     """`cl.Rectangle(x=(0, 4), y=(-1, 1))`, with the sides "left", "right", "bottom" and "top".
 
-    The axes may have other names: the first is from left to right. With a `name`, such as "notch", all sides have this
-    name, too.
+    The axes have the names of the problem's coordinates, in their order: the first is from left to right. With a
+    `name`, such as "notch", all sides have this name, too.
     """
 
     low: Float[Array, " 2"]
     high: Float[Array, " 2"]
     name: str | None = eqx.field(static=True)
     sides: tuple[str, ...] = eqx.field(static=True)
+    axes: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(self, *, name: str | None = None, sides: tuple[str, ...] = SIDES, **axes: Any):
         self.low, self.high = _box(axes, 2, "Rectangle(x=(0, 4), y=(-1, 1))")
         if len(sides) != 4:
             raise DomainError(f"A rectangle has four sides, bottom, right, top and left, but got the names {sides}.")
-        self.name, self.sides = name, sides
+        self.name, self.sides, self.axes = name, sides, tuple(axes)
 
     @property
     def space(self) -> int:
@@ -92,6 +94,8 @@ class Ellipse(Shape):
 
 def Disk(centre: Any, radius: ArrayLike, name: str = "disk") -> Ellipse:
     """`cl.Disk((1, 0), r, name="cylinder")`: the centre and the radius. Its boundary is called "disk", or `name`."""
+    if isinstance(radius, tuple | list) or jnp.ndim(radius):
+        raise DomainError("A disk has one radius. With two half axes it is an ellipse: cl.Ellipse((0, 0), (2, 1)).")
     return Ellipse(centre, (radius, radius), name)
 
 
@@ -152,14 +156,14 @@ class Polygon(Shape):
         return jnp.where(jnp.sum(crosses & right) % 2 == 1, -nearest, nearest)
 
     def pieces(self) -> tuple[Piece, ...]:
-        forwards = self._anticlockwise
-        starts, ends = (jnp.where(forwards, a, b) for a, b in ((self.corners, self._ends), (self._ends, self.corners)))
-        groups = dict.fromkeys(self.sides) if self.sides else {None: None}
-        pieces = []
-        for group in groups:
-            rows = np.array([i for i in range(len(self.corners)) if not self.sides or self.sides[i] == group])
-            names = (self.name,) if group is None else _names(group, self.name)
-            pieces.append(Sides(starts[rows], ends[rows], names=names))
+        forwards, count, pieces = self._anticlockwise, len(self.corners), []
+        # Neighbouring sides of one name are one piece.
+        sides = self.sides or (None,) * count
+        for name, rows in groupby(range(count), key=lambda i: sides[i]):
+            chosen = np.array(list(rows))
+            a, b = self.corners[chosen], self._ends[chosen]
+            starts, ends = jnp.where(forwards, a, b[::-1]), jnp.where(forwards, b, a[::-1])
+            pieces.append(Sides(starts, ends, names=(self.name,) if name is None else _names(name, self.name)))
         return tuple(pieces)
 
     def mistake(self) -> str | None:

@@ -349,6 +349,8 @@ def _same_space(first: Shape, second: object) -> Shape:
 def numbers(values: Any, count: int, label: str) -> Any:
     """A row of numbers, each of which may depend on theta: a NumPy array in double precision if none does."""
     values = list(values) if isinstance(values, tuple | list) or jnp.ndim(values) else [values]
+    if any(isinstance(value, tuple | list) or jnp.ndim(value) for value in values):
+        raise DomainError(f"{label} needs numbers, but got {values}.")
     if len(values) != count:
         raise DomainError(f"{label} needs {count} numbers, one for each coordinate, but got {len(values)}.")
     rows = [number(value) for value in values]

@@ -1,6 +1,7 @@
 """Shapes in space."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +108,13 @@ def Cylinder(centre: Any, radius: ArrayLike, z: Any, name: str | None = None) ->
 def Cuboid(*, name: str | None = None, **sides: Any) -> Extrusion:
     """`cl.Cuboid(x=(0, 1), y=(0, 1), z=(0, 2))`, with the sides left and right, front and back, bottom and top.
 
-    The first axis is from left to right, the second from front to back, whatever their names.
+    The first axis is from left to right, the second from front to back.
     """
     if len(sides) != 3:
         raise DomainError(f"Expected 3 intervals, as in cl.Cuboid(x=(0, 1), y=(0, 1), z=(0, 2)), but got {sides}.")
-    x, y, z = sides.values()
-    return Extrusion(Rectangle(x=x, y=y, sides=("front", "right", "back", "left")), z, name)
+    *flat, third = sides
+    plane = Rectangle(**{axis: sides[axis] for axis in flat}, sides=("front", "right", "back", "left"))
+    return Extrusion(plane, sides[third], name)
 
 
 class Surface(Shape):
@@ -127,7 +129,7 @@ class Surface(Shape):
     name: str = eqx.field(static=True)
 
     def __init__(self, source: Any, name: str = "surface"):
-        corners: Any = _read_surface(Path(source)) if isinstance(source, str | Path) else np.asarray(source, float)
+        corners: Any = _surface_in(Path(source)) if isinstance(source, str | Path) else np.asarray(source, float)
         if corners.ndim != 3 or corners.shape[1:] != (3, 3) or len(corners) < 4:
             raise DomainError(
                 f"A surface needs corners of shape (triangles, 3, 3), at least four triangles, but got {corners.shape}."
@@ -179,8 +181,14 @@ class Surface(Shape):
         return bool(np.max(heights) <= 1e-9 * np.ptp(points) ** 3)
 
 
-def _read_surface(path: Path) -> np.ndarray:
-    """The triangles of a mesh file."""
+def _surface_in(path: Path) -> np.ndarray:
+    """The triangles of a mesh file, kept while it stays the same: a problem draws its shape many times."""
+    changed = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read_surface(path, changed).copy()
+
+
+@lru_cache(maxsize=4)
+def _read_surface(path: Path, changed: int) -> np.ndarray:
     try:
         import trimesh
     except ImportError:
