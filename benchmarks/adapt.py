@@ -1,4 +1,4 @@
-"""Adaptation at single thetas, ours and the paper's, and the rival methods beside it.
+"""Adaptation at single thetas, ours and the paper's. The rivals at common targets are `clpinn study run external`.
 
     python benchmarks/adapt.py [PROBLEM ...] [--part PART ..] [--budget 0.02] [--set ..] [--kept] [--out PAGE]
 
@@ -10,9 +10,6 @@ ours     The base is `clpinn train PROBLEM --seed 0 --set correct=false`. Every 
          "alone" the median of some targets that are adapted one by one. Compilation is reported apart.
 paper    The base is trained as in the paper (ACR, Adam then L-BFGS) with a fraction of its steps (--budget). A head is
          fitted by 500 Adam steps at 40 unseen thetas, drawn at random. It is used whatever its estimate says.
-rivals   The bases are P2INN, HyperPINN and on Burgers Meta-PINN, with the same fraction of the paper's steps, and a
-         fresh standard PINN. Each is adapted in its own way by 500 Adam steps, at two thetas drawn at random from its
-         own unseen candidates. So the methods do not share their targets.
 
 References give the reported errors and nothing else. Runs are kept in runs/adapt and resumed. What was measured is kept
 in benchmarks/results/adapt with its commit, and is not measured again.
@@ -30,35 +27,23 @@ import numpy as np
 from pages import show
 
 import clpinn as cl
-from clpinn.problems import load_problem
-from clpinn.runs.adaptation import difficult_quartile, measured_adaptation, summary, untrained_standard
+from clpinn.runs.adaptation import difficult_quartile, summary
 from clpinn.runs.directory import RunDirectory
 
 RESULTS = Path(__file__).parent / "results" / "adapt"
 PROBLEMS = ("burgers", "allen_cahn", "kovasznay", "poisson_boltzmann")
-MOST, BY_ADAM, ALONE, TARGETS = 200, 40, 5, 2
-"""Most targets of ours; targets by Adam; targets that are timed one by one; targets of the rivals."""
+MOST, BY_ADAM, ALONE = 200, 40, 5
+"""Most targets of ours; targets by Adam; targets that are timed one by one."""
 
 AS_IN_THE_PAPER = cl.AdaptSettings(optimizer="adam", steps=500, precision="single", always=True)
 
-# From the paper: improved targets, mean and difficult-quartile reduction over all unseen candidates; then the mean
-# relative L2 at its fixed targets, at step 0 and after 500 steps.
+# From the paper: improved targets, mean and difficult-quartile reduction over all unseen candidates.
 PAPER = {
     "burgers": ("77/83", 0.631, 0.782),
     "allen_cahn": ("60/77", 0.053, -0.413),
     "kovasznay": ("79/80", 0.285, 0.367),
     "poisson_boltzmann": ("1166/1166", 0.817, 0.836),
 }
-RIVALS = {
-    "burgers": {"p2inn full": (0.5355, 0.3112), "p2inn svd": (0.5355, 0.3155), "hyperpinn target": (0.2968, 0.007333),
-                "metapinn target": (None, 0.003036), "standard full": (None, 0.3937)},
-    "allen_cahn": {"p2inn full": (0.3049, 0.3068), "p2inn svd": (0.3049, 0.277), "hyperpinn target": (0.3647, 0.2545),
-                   "standard full": (None, 0.5245)},
-    "kovasznay": {"p2inn full": (1.068, 0.5892), "p2inn svd": (1.068, 0.8945), "hyperpinn target": (1.03, 0.8919),
-                  "standard full": (None, 18.585)},
-    "poisson_boltzmann": {"p2inn full": (4.681, 0.5838), "p2inn svd": (4.681, 0.632),
-                          "hyperpinn target": (3.429, 0.04493), "standard full": (None, 0.9459)},
-}  # fmt: skip
 
 
 def trained(name: str, *options: str) -> cl.Surrogate:
@@ -138,23 +123,6 @@ def as_in_the_paper(name: str, reduced: dict) -> dict:
     }
 
 
-def rivals(name: str, reduced: dict) -> dict:
-    figures = dict(reduced)
-    for method, ways in (("p2inn", ("full", "svd")), ("hyperpinn", ("target",)), ("metapinn", ("target",)),
-                         ("standard", ("full",))):  # fmt: skip
-        if method == "metapinn" and name != "burgers":
-            continue
-        if method == "standard":  # from scratch: the whole network is what is adapted
-            surrogate = untrained_standard(load_problem(name, paper=True))
-        else:
-            surrogate = trained_as_in_the_paper(name, method, reduced)
-        thetas = surrogate.unseen(TARGETS)
-        for way in ways:
-            measured = measured_adaptation(surrogate, thetas, replace(AS_IN_THE_PAPER, way=way))
-            figures[f"{method} {way}"] = measured["results"][-1]["summary"] | {"trainable": measured["trainable"]}
-    return figures
-
-
 def corrected(name: str, reduced: dict) -> dict:
     surrogate = trained(name, "--seed", "0", "--seconds", "60")
     thetas = surrogate.unseen(MOST)
@@ -182,7 +150,7 @@ def corrected_table(cells: dict[str, dict]) -> list[str]:
     return lines
 
 
-PARTS = {"corrected": corrected, "ours": ours, "paper": as_in_the_paper, "rivals": rivals}
+PARTS = {"corrected": corrected, "ours": ours, "paper": as_in_the_paper}
 
 
 def table(part: str, cells: dict[str, dict]) -> list[str]:
@@ -193,16 +161,6 @@ def table(part: str, cells: dict[str, dict]) -> list[str]:
     }
     if part == "corrected":
         return corrected_table(cells)
-    if part == "rivals":
-        lines = ["| problem | method | trainable | step 0 | after 500 | paper: step 0 | after 500 |", "|" + "---|" * 7]
-        for name, cell in cells.items():
-            for method, row in cell.items():
-                if method not in ("budget", "set", "commit"):
-                    first, last = RIVALS[name].get(method, (None, None))
-                    published = " | ".join("–" if value is None else f"{value:.3g}" for value in (first, last))
-                    figures = f"{row['trainable']} | {row['before']:.3g} | {row['after']:.3g}"
-                    lines.append(f"| {label[name]} | {method} | {figures} | {published} |")
-        return lines
     titles = ["problem", "targets", "heads used", "improved", "not worse", "before", "after", "reduction"]
     titles += ["of the worst quarter", "s per target", "alone", "compilation"]
     titles += ["paper: improved", "reduction", "of the worst quarter"]
@@ -220,8 +178,6 @@ def table(part: str, cells: dict[str, dict]) -> list[str]:
 
 def _with_figures(cell: dict) -> dict:
     """A cell with its figures computed again from its errors: an older cell may have another quartile."""
-    if "rel_l2_before" not in cell:  # of the rivals, which have no quartile
-        return cell
     return cell | summary(np.array(cell["rel_l2_before"]), np.array(cell["rel_l2_after"]))
 
 
@@ -229,8 +185,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
     parser.add_argument("--part", nargs="*", default=list(PARTS), choices=list(PARTS))
-    parser.add_argument("--budget", type=float, default=0.02, help="fraction of the paper's steps for paper and rivals")
-    parser.add_argument("--set", nargs="*", default=[], help="settings of those bases, such as batch=0.02")
+    parser.add_argument("--budget", type=float, default=0.02, help="fraction of the paper's steps for paper")
+    parser.add_argument("--set", nargs="*", default=[], help="settings of that base, such as batch=0.02")
     parser.add_argument("--kept", action="store_true", help="run nothing, show the kept measurements")
     parser.add_argument("--out", type=Path, help="write the tables to this page, too")
     arguments = parser.parse_args()

@@ -37,6 +37,15 @@ class Soft(cl.Problem):
         return {"u": 1 + a * x * y}
 
 
+class Open(Soft):
+    """Flux at all walls: a constant may be added to any solution."""
+
+    conditions = (
+        cl.Condition("flux x", lambda d, y, a: d.u_x - a * y, on=cl.boundary("x")),
+        cl.Condition("flux y", lambda d, x, a: d.u_y - a * x, on=cl.boundary("y")),
+    )
+
+
 class Hard(cl.Problem):
     """A source and hard walls."""
 
@@ -218,6 +227,19 @@ def test_slopes_that_are_wrong_are_noticed(monkeypatch):
     estimate = estimator.at(network, np.array([1.3]))
     assert estimate.newton_steps == 1
     assert np.abs(estimate.error - error).max() > 1e-2 * np.abs(error).max()
+
+
+def test_what_the_equations_leave_open_is_told():
+    estimate = estimated(Open(), Cubic(2, 1))
+    assert not estimate.resolved and "do not determine the solution" in estimate.reason
+
+    class Fixed(Open):
+        conditions = (*Open.conditions, cl.Integral("mean", lambda d: d.u, on=cl.at(), equals=4.0))
+
+    network = Cubic(2, 1)
+    estimate = estimated(Fixed(), network)
+    assert estimate.resolved
+    np.testing.assert_allclose(estimate.error, true_error(Soft(), network), atol=1e-7)
 
 
 def test_a_network_in_single_precision():
@@ -471,7 +493,7 @@ def test_an_output_that_is_zero_has_no_relative_error():
             return d.u_x + a * d.u
 
     estimate = estimated(Vanishing(), Cubic(1, 1))
-    assert math.isnan(estimate.relative_l2["u"])
+    assert math.isnan(estimate.relative_l2["u"]) and "u is zero here" in estimate.reason
     assert estimate.largest["u"] > 0
 
 

@@ -93,6 +93,19 @@ def test_an_outline_is_the_boundary_that_is_kept():
         np.testing.assert_allclose(distances(Moved(), curve, {"r": 0.3, "a": 1.0}), 0, atol=1e-5)
 
 
+@pytest.mark.parametrize("sides", [(), ("wall", "in", "wall", "out")])
+@pytest.mark.parametrize("clockwise", [False, True])
+def test_an_outline_of_a_polygon_has_no_jumps(sides, clockwise):
+    class Outlined(Plate):
+        def domain(self, r):
+            corners = [(0, 0), (2, 0), (2, r), (0, 1)]
+            return cl.Polygon(corners[::-1] if clockwise else corners, sides=sides)
+
+    curves = boundary_curves(Outlined(), {"r": 0.7, "a": 1.0})
+    assert lengths(curves) == pytest.approx(2 + 0.7 + np.hypot(2, 0.3) + 1)
+    assert max(np.linalg.norm(np.diff(curve, axis=0), axis=1).max() for curve in curves) < 0.03
+
+
 def test_an_outline_has_the_corners():
     class Triangle(Plate):
         def domain(self, r):

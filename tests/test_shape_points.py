@@ -265,6 +265,45 @@ REFUSED = {
     "3 coordinates": ({"domain": lambda self, r: cl.Ball((0, 0, 0), r)}, "in 3 coordinates, but Changed has 2"),
     "no shape": ({"domain": lambda self, r: (0, r)}, "must return a shape such as"),
     "unknown argument": ({"domain": lambda self, q: RECTANGLE}, "q"),
+    "no self": ({"domain": lambda r: RECTANGLE}, r"domain has no self. Write def domain\(self, r\)"),
+    "a shape itself": ({"domain": RECTANGLE}, "domain must be a method that returns a shape, but is a Rectangle"),
+    "a coordinate": ({"domain": lambda self, x: RECTANGLE}, "asks for 'x', which it cannot have. It may ask for r."),
+    "axes in another order": (
+        {"domain": lambda self, r: cl.Rectangle(y=(0, 1), x=(0, r))},
+        "names the axes y, x, but the coordinates of the domain are x, y",
+    ),
+    "another axis": ({"domain": lambda self, r: cl.Disk((0, 0), 0.5) - cl.Rectangle(x=(0, 1), z=(0, r))}, "axes x, z"),
+    "two radii": ({"domain": lambda self, r: cl.Disk((0, 0), (r, r))}, "A disk has one radius. With two half axes"),
+    "nested numbers": ({"domain": lambda self, r: cl.Ellipse((0, 0), (r, (1, 2)))}, "half axes needs numbers, but got"),
+    "corners of JAX": (
+        {"domain": lambda self, r: cl.polygon(r * jnp.array([[0, 0], [1, 0], [0, 1]]))},
+        "For corners that depend on a parameter use cl.Polygon",
+    ),
+    "name in place of a region": ({"conditions": condition("hole")}, "holds on .* but got on='hole'"),
+    "a time that is none": (
+        {"conditions": condition(cl.on("left", t=0))},
+        "holds at values of .t., but the .* x, y",
+    ),
+    "anchors": ({"interior": cl.Interior(10, anchors=np.zeros((2, 2)))}, "has anchors, but a domain that is a shape"),
+    "name of a normal": (
+        {"parameters": cl.Box(nx=(0.1, 0.9)), "domain": lambda self, nx: RECTANGLE},
+        "has an axis or output called 'nx'",
+    ),
+    "data in a hole": (
+        {
+            "domain": lambda self, r: RECTANGLE - cl.Disk((0, 0), r),
+            "conditions": (cl.Data("probe", at={"x": [0.9, 0], "y": [0.9, 0], "r": [0.5, 0.2]}, values={"u": [0, 0]}),),
+        },
+        "Data 'probe' has 1 points outside of the domain, the first in row 2, at x = 0, y = 0, r = 0.2",
+    ),
+    "integral that depends on a place": (
+        {"conditions": (cl.Integral("mean", lambda d: d.u, on=cl.at(), equals=lambda x: x),)},
+        "equals of integral 'mean' asks for 'x'. It may depend on r: an integral is over space",
+    ),
+    "hard condition on an output that is none": (
+        {"constrain": cl.vanishing("left", outputs="v")},
+        "names 'v', but the outputs of Changed are u",
+    ),
     "with place": (
         {"place": lambda self, x, y: {"x": x, "y": y}},
         "has both a domain and place",
@@ -290,6 +329,8 @@ def test_refused(name):
 def test_a_part_of_a_boundary_needs_a_pair():
     with pytest.raises(ClpinnError, match="needs a pair"):
         cl.on("left", y=0.5)
+    with pytest.raises(ClpinnError, match="takes names one by one"):
+        cl.on(["left", "top"])  # pyright: ignore[reportArgumentType]
 
 
 def test_problems_that_are_right_pass():

@@ -282,6 +282,57 @@ def test_integrals_that_cannot_be(integral, message):
 # Hard conditions -----------------------------------------------------------------------------------------------------
 
 
+def test_a_reference_is_put_into_integrals():
+    def checks(value):
+        class Measured(Ring):
+            conditions = (*Ring.conditions, cl.Integral("area", lambda d: d.u * 0 + 1, on=cl.at(), equals=value))
+
+        return {check.term: check.verdict for check in check_reference(Measured(), make_key(0))}
+
+    assert checks(lambda r: jnp.pi * (1 - r**2))["area"] == "agrees"
+    assert checks(2.0)["area"] == "does not agree"
+
+
+def test_a_reference_is_not_put_on_pieces_that_are_cut_away():
+    class Quarter(Ring):
+        conditions = ()
+
+        def domain(self, r):
+            return cl.Rectangle(x=(0, 1), y=(0, 1)) & cl.Disk((0, 0), r)
+
+    assert {check.verdict for check in check_reference(Quarter(), make_key(0))} == {"agrees"}
+
+
+def test_names_of_pieces_belong_to_the_fingerprint():
+    def named(*sides):
+        class Named(Ring):
+            conditions = (cl.Condition("wall", lambda d: d.u, on=cl.on("wall")),)
+
+            def domain(self, r):
+                return cl.Polygon([(-1, -1), (1, -1), (1, 1), (-1, r)], sides=sides)
+
+        return fingerprint(Named())
+
+    assert named("wall", "b", "wall", "b") != named("wall", "b", "b", "wall")
+
+
+def test_errors_where_the_evaluation_grid_misses_the_domain():
+    class Tiny(Ring):
+        conditions = ()
+        parameters = cl.Box(r=cl.log(1e-3, 1))
+        candidates = Grid(r=[1e-3, 1.0])
+
+        def domain(self, r):
+            return cl.Disk((0.05, 0.05), 0.9 * r)
+
+        def reference(self, x, y, r):
+            return {"u": 1 - x**2 - y**2}
+
+    errors = cl.evaluate(Tiny(), constant_network(Tiny(), 0.5)).outputs["u"]
+    center = 1 - 2 * 0.05**2
+    assert errors.rel_l2[0] == pytest.approx((center - 0.5) / center, rel=1e-2) and np.isfinite(errors.rel_l2[1])
+
+
 def test_outputs_vanish_on_pieces_whatever_the_network_gives():
     class Flow(cl.Problem):
         coordinates = cl.Box(x=(0, 2), y=(-1, 1))

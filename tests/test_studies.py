@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -14,7 +15,9 @@ from clpinn.errors import StudyError
 from clpinn.networks.architecture import count
 from clpinn.networks.make import make
 from clpinn.protocol import TARGETS
+from clpinn.runs.display import Display
 from clpinn.studies.cells import CellResult, keep, kept_result
+from clpinn.studies.cost import seconds_left, total_rows
 from clpinn.studies.page import as_csv, as_markdown, page, write_report
 from clpinn.studies.paper import STUDIES
 from clpinn.studies.running import Plan, load_study
@@ -63,6 +66,33 @@ def test_defaults_are_no_part_of_a_key():
     assert same.key == cell.key
     other = cl.Variant("narrow", settings=(*TINY, "natural.momentum=0.7"))
     assert cl.Study((DECAY,), (other,), seeds=(0,)).cells()[DECAY, "narrow", 0].key != cell.key
+
+
+def test_problems_of_one_name_have_cells_of_their_own(tmp_path):
+    """Also a problem that was edited. One that calls Python counts with its text."""
+    text = Path("tests/small.py").read_text()
+    edited = text.replace("d.u_t + k * d.u + d.u_x", "d.u_t + 2 * k * d.u + d.u_x")
+    calling = text.replace("return d.u_t + k", "return d.u_t + jax.pure_callback(lambda k: k, k, k)")
+    keys = set()
+    for name, content in (("a", text), ("b", edited), ("c", calling), ("d", calling + "# edited")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "small.py").write_text(content.replace("import jax.numpy", "import jax\nimport jax.numpy"))
+        study = cl.Study((f"{tmp_path}/{name}/small.py:Decay",), (cl.Variant("a", settings=TINY),), seeds=(0,))
+        keys |= {cell.key for cell in study.cells().values()}
+    assert len(keys) == 4 and pair().cells()[DECAY, "narrow", 0].key in {
+        cell.key for cell in cl.Study((f"{tmp_path}/a/small.py:Decay",), pair().variants[:1]).cells().values()
+    }
+
+
+def test_an_adaptation_costs_hours():
+    cells = STUDIES["finetune"]().cells().values()
+    of_burgers = next(cell for cell in cells if cell.problem == "burgers")
+    assert total_rows(of_burgers) == 5 * 500 * (5000 + 200 + 400 + 300)  # targets, steps, the paper's points
+    problem = of_burgers.loaded
+    few = replace(of_burgers, adaptation=replace(of_burgers.adaptation, targets="unseen"))
+    assert total_rows(few) / total_rows(of_burgers) == (len(problem.candidates.points) - 9 - 9) / 5
+    seconds = seconds_left([(of_burgers, 0.5)], Display(quiet=True))
+    assert seconds > 0
 
 
 def test_studies_share_their_runs():
@@ -156,6 +186,8 @@ def test_part_of_a_study():
         (lambda: load_study("nowhere.py:Sweep"), "There is no file nowhere.py"),
         (lambda: load_study("tests/small.py:Decay"), "has no study called 'Decay'. It has none"),
         (lambda: pair().cells(math.nan), "budget must be above zero"),
+        (lambda: cl.Study((DECAY,), (cl.Variant("a"),)).cells(0.1), "this run has no bound on them"),
+        (lambda: table(pair(columns=("maco",)), 1.0, {}), "has no column 'maco'. It has mse"),
         (lambda: cl.Study((DECAY,), (cl.Variant("a", at=("k=1",)),)).cells(), "at. is the theta of a standard PINN"),
     ],
 )
@@ -209,6 +241,26 @@ def test_a_run_that_diverged_counts_as_not_finite():
     assert row.diverged == (1,) and row.recoveries == 2
 
 
+def test_a_reduction_is_that_of_the_means():
+    """As in the paper: seeds with large errors count more."""
+    adaptation = cl.Adapting(targets="unseen")
+    study = cl.Study((DECAY,), (cl.Variant("a", adaptation=adaptation),), seeds=(0, 1), columns=("reduction",))
+    found = {}
+    for seed, (before, after) in enumerate([(1.0, 0.5), (9.0, 0.9)]):
+        figures = {"before": before, "after": after, "reduction": 1 - after / before}
+        cell = study.cells()[DECAY, "a", seed]
+        found[cell.name] = CellResult({"checkpoints": {"500": figures}, "outcome": "finished"}, {}, [])
+    entry = table(study, 1.0, found).rows[0].entries["reduction"]
+    assert entry.by_seed == {0: 0.5, 1: 0.9} and entry.found is not None
+    assert entry.found.mean == pytest.approx(1 - 1.4 / 10) and entry.found.sd == pytest.approx(0.2)
+
+
+def test_headers_say_what_the_budget_is_of():
+    headers = {name: table(STUDIES[name](), 0.1, {}).header for name in ("main", "search", "finetune")}
+    assert "Budget: 10 % of the steps." in headers["main"] and "as few steps as the events allow" in headers["search"]
+    assert "10 % of the steps of the bases; adaptations make all of theirs" in headers["finetune"]
+
+
 def test_an_error_at_one_theta():
     study = cl.Study((DECAY,), (cl.Variant("a", settings=TINY),), seeds=(0,), columns=("rel_l2@1", "res_pde@2"))
     errors = {"k": [1.0, 2.0], "rel_l2_u": [0.25, 0.5], "res_pde": [3.0, 4.0]}
@@ -216,6 +268,8 @@ def test_an_error_at_one_theta():
     row = table(study, 1.0, {cell.name: CellResult(metrics(0.1), errors, [])}).rows[0]
     assert row.entries["rel_l2@1"].by_seed == {0: 0.25} and row.entries["res_pde@2"].by_seed == {0: 4.0}
     assert column("rel_l2@1").title == "rel l2 at 1"
+    diverged = {cell.name: CellResult(metrics(0.1, outcome="diverged"), errors, [])}
+    assert math.isnan(table(study, 1.0, diverged).rows[0].entries["rel_l2@1"].by_seed[0])
 
 
 def test_the_mean_largest_error_is_that_of_the_outputs():

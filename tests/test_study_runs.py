@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,17 @@ from running import same
 from small import Decay
 
 import clpinn as cl
-from clpinn.errors import StudyError
+from clpinn.errors import BusyError, StudyError
 from clpinn.machine import cores
+from clpinn.runs.directory import RunDirectory
+from clpinn.runs.display import Display
+from clpinn.runs.run import run
+from clpinn.studies import adapting
+from clpinn.studies.adapting import adapt_cell
 from clpinn.studies.cells import cell_folder, state_of
 from clpinn.studies.running import CELLS, Plan, load_study, overview, run_study
+from clpinn.studies.schedule import Place, run_cells
+from clpinn.studies.work import _why
 from clpinn.training.settings import to_dict
 
 ROOT = Path(__file__).parent.parent
@@ -123,6 +131,66 @@ def test_a_study_of_adaptations(file, tmp_path):
     before = cl.evaluate(Decay(), surrogate, surrogate.unseen(3))
     assert at_2["before"].by_seed[0] == pytest.approx(before.summary()["outputs"]["u"]["rel_l2_macro"])
     assert (tmp_path / "adapted.html").read_text().count("<figure>") == 3
+
+
+def test_groups_of_targets_that_are_done_are_kept(file, tmp_path, monkeypatch):
+    study, cells = load_study(f"{file}:Adapted"), tmp_path / "cells"
+    monkeypatch.setattr(adapting, "GROUP", 2)
+    cell = next(iter(study.cells().values()))
+    assert cell.base is not None and cell.adaptation is not None
+    run(Decay(), cell.base.settings, cell_folder(cell.base, cells), progress=False)
+    base, folder = RunDirectory(cell_folder(cell.base, cells), Decay()), cell_folder(cell, cells)
+    adapt_cell(cell.adaptation, base, folder, cell.key)
+    whole = json.loads((folder / "adapted.json").read_text())["figures"]
+    assert len(whole["thetas"]) == 3 and whole["outcome"] == "steps" and whole["recoveries"] == 0
+    first = (folder / "group-000.json").stat().st_mtime_ns
+    for name in ("adapted.json", "group-001.json"):  # as after a kill in the second group
+        (folder / name).unlink()
+    adapt_cell(cell.adaptation, base, folder, cell.key)
+    again = json.loads((folder / "adapted.json").read_text())["figures"]
+    assert (folder / "group-000.json").stat().st_mtime_ns == first
+    for figures in (whole, again):  # times differ
+        for checkpoint in figures["checkpoints"].values():
+            checkpoint.pop("seconds_per_target")
+    assert again == whole
+    with RunDirectory(folder).locked(), pytest.raises(BusyError):
+        adapt_cell(cell.adaptation, base, folder, cell.key)
+
+
+def test_a_cell_that_ends_without_a_result_has_failed(file, tmp_path):
+    """A Meta-PINN whose base diverges ends with the code of divergence, and writes no metrics."""
+
+    def ended(code):
+        future = Future()
+        future.set_result({"code": code, "message": "it diverged"})
+        return Place(lambda order: future, 1)
+
+    cells = {"a": next(iter(load_study(f"{file}:Quick").cells().values()))}
+    for code in (0, 3):
+        outcomes = run_cells(cells, tmp_path / "cells", ended(code), {"devices": 1}, Display(True), "", lambda: False)
+        assert (outcomes.done, outcomes.failed) == (0, {"a": "it diverged"})
+
+
+def test_what_nobody_works_on_is_given_up_at_a_stop(file, tmp_path):
+    cells = {"a": next(iter(load_study(f"{file}:Quick").cells().values()))}
+    asked = iter([False] + [True] * 99)
+    queued = Future()
+    queued.add_done_callback(lambda future: future.set_running_or_notify_cancel())
+    place = Place(lambda order: queued, 1, has_workers=lambda: False)
+    outcomes = run_cells(cells, tmp_path / "cells", place, {"devices": 1}, Display(True), "", lambda: next(asked))
+    assert outcomes.stopped and not outcomes.failed and queued.cancelled()
+
+
+def test_a_killed_cell_says_so(tmp_path):
+    assert "was ended by SIGKILL" in _why(-9, tmp_path / "none") and "by SIGSEGV" in _why(-11, tmp_path / "none")
+
+
+def test_a_report_of_problems_in_files_needs_no_state_of_the_user(file, tmp_path, monkeypatch):
+    study, cells = load_study(f"{file}:Quick"), tmp_path / "cells"
+    assert run_study(study, folder=cells, progress=False).done == 2
+    monkeypatch.setenv("CLPINN_STATE", str(tmp_path / "state of somebody else"))
+    (found,) = cl.report_study(study, tmp_path / "quick.md", folder=cells, progress=False)
+    assert [row.done for row in found.rows] == [(0,), (0,)]
 
 
 @pytest.mark.slow

@@ -46,6 +46,8 @@ NOT_DETERMINED = (
 NO_CHANGE, VISIBLE = 1e-10, 1e-2
 """If the residuals change by less than the first, and the solution by more than the second of its size, the solution is
 not determined."""
+FEWEST = 16
+"""Points of the evaluation grid that must be inside the domain: there resolutions are compared."""
 LARGE = 0.02
 """A relative error above this takes more Newton steps."""
 NEWTON_STEPS, NEWTON_CHANGE = 8, 0.03
@@ -161,6 +163,11 @@ class _Search:
 
     def estimate(self) -> Estimate:
         start = time.monotonic()
+        if self.inside.sum() < min(FEWEST, len(self.grid)):
+            count = f"{self.inside.sum()} of the {len(self.grid)} points of the evaluation grid are"
+            return self.estimator._without_answer(
+                f"The error is not estimated: {count} inside the domain. Give the problem a finer grid: `evaluation`."
+            )
         space = self.spaces.first()
         if space.size > self.estimator.functions:
             limit = f"the coarsest resolution needs {space.size} functions, more than {self.estimator.functions}"
@@ -308,7 +315,8 @@ class _Search:
 
     def _agreed(self, level: _Level, difference: float, reason: str) -> Estimate:
         """The result where two resolutions agree."""
-        zero = [name for name, column in zip(self.problem.outputs, level.corrected.T) if not column.any()]
+        relative = relative_norms(level.corrected - self.base, level.corrected)
+        zero = [name for name, error in zip(self.problem.outputs, relative) if math.isnan(error)]
         note = f" {', '.join(zero)} is zero here, so it has no relative error." if zero else ""
         return self._result(level, difference, True, reason + note)
 

@@ -15,7 +15,6 @@ from jaxtyping import Array, Float
 from clpinn.errors import DomainError, ProblemError
 from clpinn.formulation.domain import Points
 from clpinn.formulation.identity import Identity
-from clpinn.formulation.membership import is_inside
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.regions import At, Boundary, On
 from clpinn.formulation.shaped import chosen_pieces, shape_of, spanned
@@ -38,8 +37,6 @@ CHECKED_THETAS = 64
 """Thetas whose shape is checked before training, besides the corners of the box and its centre."""
 PLACE_POINTS = 1024
 """Points of the boundary that show where a shape lies, if the box around it leaves the box of coordinates."""
-FEWEST_EVALUATED = 16
-"""Points of the evaluation grid that must be inside at least: errors are measured there."""
 OVERHANG = 1e-6
 """A shape may reach beyond the box of the coordinates by this fraction of it."""
 
@@ -230,7 +227,6 @@ def check_domain(problem: Problem) -> None:
                 raise DomainError(f"The domain of {type(problem).__name__} is wrong{at}: {mistake}.")
             low, high = map(np.asarray, shape.bounds)
         _check_place(problem, theta, low, high)
-    _check_evaluation(problem, np.unique(np.concatenate(some[:2]), axis=0) if len(box) else thetas)
     first, second = split(make_key(1))
     _drawn(problem, "inside", thetas, first)
     for condition in problem.conditions:
@@ -241,21 +237,6 @@ def check_domain(problem: Problem) -> None:
                 _drawn(problem, part, thetas, second)
         elif region is not None:
             region_points(problem, region, thetas, second)
-
-
-def _check_evaluation(problem: Problem, thetas: Points) -> None:
-    """Raise an error if hardly a point of the evaluation grid is inside the shape of a theta."""
-    points = problem.evaluation.points
-    for theta in thetas:
-        count = int(np.sum(is_inside(problem, points, theta)))
-        if count < min(FEWEST_EVALUATED, len(points)):
-            at = f" at {theta_text(problem.parameters, theta)}" if len(problem.parameters) else ""
-            finer = ", ".join(f"{name}={4 * len(values)}" for name, values in problem.evaluation.values.items())
-            raise DomainError(
-                f"Errors are measured on the evaluation grid, but {count} of its {len(points)} points are inside the "
-                f"domain of {type(problem).__name__}{at}. Give the class a finer grid, such as evaluation = "
-                f"coordinates.grid({finer}), or a smaller box of coordinates."
-            )
 
 
 def _check_place(problem: Problem, theta: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:

@@ -21,15 +21,18 @@ from clpinn.formulation.membership import is_inside
 from clpinn.formulation.pointwise import Network, residuals, values
 from clpinn.formulation.problem import Problem
 from clpinn.formulation.references import Progress, reference_at, reference_table
+from clpinn.formulation.shaped_points import inside_points
 from clpinn.formulation.thetas import checked_thetas, theta_text
 from clpinn.formulation.validation import validate
-from clpinn.keys import Key
+from clpinn.keys import Key, make_key
 from clpinn.networks.architecture import precision
 from clpinn.shown import html_table
 from clpinn.surrogate.answers import in_chunks
 from clpinn.surrogate.box_correction import at_theta
 from clpinn.surrogate.surrogate import Surrogate
 
+FEWEST = 16
+"""Where fewer points of the evaluation grid are inside a shape, errors are measured at drawn points."""
 CHUNK = 16384
 """Points evaluated at once. It bounds the memory for grids of any size."""
 
@@ -161,11 +164,15 @@ def evaluate(
             network_at_theta = (
                 network.at(theta) if isinstance(network, Surrogate) else at_theta(problem, network, theta)
             )
-            inside = is_inside(problem, points, theta)
-            predicted, residual = _predict(problem, network_at_theta, points, theta, inside)
+            at, inside = points, is_inside(problem, points, theta)
+            on_grid = inside.sum() >= min(FEWEST, len(points))
+            if not on_grid:
+                at = inside_points(problem, np.tile(theta, (len(points), 1)), make_key(0))
+                inside = np.ones(len(at), bool)
+            predicted, residual = _predict(problem, network_at_theta, at, theta, inside)
             res_pde.append(residual)
             if problem.reference is not None:
-                exact = reference_at(problem, points, theta) if table is None else table[i]
+                exact = table[i] if table is not None and on_grid else reference_at(problem, at, theta)
                 for name, u, v in zip(problem.outputs, predicted, exact[:, inside]):
                     collected[name].append(_errors(u, v))
             if progress:
