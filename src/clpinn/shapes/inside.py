@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from clpinn.shapes.cells import Intervals, allotted, between, first_true, gauss, strips_rule
-from clpinn.shapes.quadrature import ACROSS, ALONG, Pieces, Rule, joined_rules, unit_square_rule
+from clpinn.shapes.quadrature import ACROSS, ALONG, UNRESOLVED, Pieces, Rule, joined_rules, unit_square_rule
 from clpinn.shapes.shape import Shape
 
 OUTLINE = 256
@@ -19,6 +19,8 @@ MOST_ACROSS = 32
 """Cells across the strips of a shape with many sides; they have two lines each."""
 DEGREE = {2: 8, 3: 3}
 """The degree up to which polynomials are integrated exactly, by the number of coordinates."""
+ALLOWED = {2: 0.01, 3: 0.03}
+"""How far the area or volume by strips may be from that by the boundary, relatively, by the number of coordinates."""
 SMALLEST = 1e-10
 """Combinations of polynomials with a smaller mean square, relatively, have no part in the moments."""
 SOLID_ACROSS, SOLID_ALONG = 4, 4
@@ -34,7 +36,8 @@ def inside_rule(shape: Shape, finer: int = 1) -> Rule:
         boundary, (x, weight) = pieces.surface_rule(), _solid_strips(shape, finer)
     size, *others = [jnp.sum(boundary.weight * boundary.x[:, i] * boundary.normal[:, i]) for i in range(shape.space)]
     apart = jnp.max(jnp.abs(jnp.stack([*others, jnp.sum(weight)]) / jnp.where(size > 0, size, 1.0) - 1))
-    mismatch = jnp.where(size > 0, jnp.maximum(apart, boundary.mismatch), 1.0)
+    apart = apart / ALLOWED[shape.space]
+    mismatch = jnp.where(size > 0, jnp.maximum(apart, boundary.mismatch), UNRESOLVED)
     weight = _with_moments(x, weight, boundary, DEGREE[shape.space])
     return joined_rules(Rule(x, jnp.zeros_like(x), weight, mismatch))
 

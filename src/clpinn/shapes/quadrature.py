@@ -22,10 +22,14 @@ CURVE_SAMPLES, CURVE_CHANGES = 160, 24
 """Samples of a curve that show where it leaves the boundary of the shape or comes back, and how often it may."""
 ACROSS, ALONG = 12, 8
 """Cells of a surface across its strips, with three lines in each, and along a line, with two nodes in each."""
+LINES = 5
+"""Lines in each cell of a surface of triangles or with several sides, which may have few cells in each."""
 SURFACE_SAMPLES, SURFACE_CHANGES = 48, 8
 """Samples of each direction of a surface that show where it leaves the boundary, and how often a line may."""
 MOST_CUT = 32
 """A surface with more triangles or sides has four nodes in each and is not cut exactly."""
+UNRESOLVED = 2.0
+"""A mismatch beyond what is allowed, which is 1."""
 NODES = {1: 32, 2: 12, 3: 8}
 """Nodes of Gauss' rule along each free direction of a box, by the number of free directions."""
 
@@ -42,7 +46,7 @@ class Rule(NamedTuple):
     """Outward unit normals; zero where there are none."""
     weight: Float[Array, " nodes"]
     mismatch: Float[Array, ""]
-    """How far the measure of the rule is from one computed in another way, relatively; 1 if cells were too few."""
+    """How far its measure is from that by the boundary, over what is allowed; UNRESOLVED if cells are too few."""
 
 
 def joined_rules(rules: Rule) -> Rule:
@@ -92,7 +96,7 @@ class Pieces:
         def of_piece(number: Array, intervals: Intervals) -> Rule:
             nodes, weights, fits = line_rule(intervals, cells, order)
             x, normal, stretch = jax.vmap(lambda s: self.at(number, s[None]))(nodes)
-            return Rule(x, normal, weights * stretch, jnp.where(fits, 0.0, 1.0))
+            return Rule(x, normal, weights * stretch, jnp.where(fits, 0.0, UNRESOLVED))
 
         return joined_rules(jax.vmap(of_piece)(jnp.arange(len(self.pieces)), self.curves))
 
@@ -109,7 +113,7 @@ class Pieces:
             else:
                 units, weights, fits = unit_square_rule(counts, self.breaks[number], finer)
             x, normal, stretch = jax.vmap(lambda unit: self.at(number, unit))(units)
-            return Rule(x, normal, weights * stretch, jnp.where(fits, 0.0, 1.0))
+            return Rule(x, normal, weights * stretch, jnp.where(fits, 0.0, UNRESOLVED))
 
         return joined_rules(jax.lax.map(of_piece, jnp.arange(len(self.pieces))))
 
@@ -137,11 +141,10 @@ def unit_square_rule(
     slabs = critical_slabs(counts, breaks, SURFACE_SAMPLES, SURFACE_SAMPLES, SURFACE_CHANGES)
 
     def on_line(v: Array) -> Intervals:
-        return counting_intervals(
-            lambda w: counts(jnp.stack([v, w])), jnp.zeros(0), SURFACE_SAMPLES, SURFACE_CHANGES
-        )
+        return counting_intervals(lambda w: counts(jnp.stack([v, w])), jnp.zeros(0), SURFACE_SAMPLES, SURFACE_CHANGES)
 
-    return strips_rule(slabs, on_line, finer * max(across, len(breaks) + 1), finer * along)
+    lines = LINES if len(breaks) else 3
+    return strips_rule(slabs, on_line, finer * max(across, len(breaks) + 1), finer * along, lines)
 
 
 def box_rule(bounds: Bounds, fixed: dict[int, float]) -> Rule:
@@ -186,4 +189,4 @@ def section_rule(inside: Counts, bounds: Bounds, fixed: dict[int, float], finer:
         units, weights, fits = unit_square_rule(counts, none, finer)
     x = jax.vmap(at)(units)
     size = jnp.prod(jnp.stack([jnp.ones(()), *(high[axis] - low[axis] for axis in free)]))
-    return joined_rules(Rule(x, jnp.zeros_like(x), weights * size, jnp.where(fits, 0.0, 1.0)))
+    return joined_rules(Rule(x, jnp.zeros_like(x), weights * size, jnp.where(fits, 0.0, UNRESOLVED)))
