@@ -25,7 +25,7 @@ from clpinn.shapes.plane import Rectangle
 from clpinn.shapes.quadrature import Rule, boundary_rule, box_rule, section_rule
 from clpinn.shapes.solid import Cuboid
 
-CHUNK = 16
+CHUNK = 8
 """Rows that one compiled call computes."""
 FINER = 2
 """Cells of an estimate of errors, along each direction, for one of training."""

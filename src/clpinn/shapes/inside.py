@@ -17,6 +17,8 @@ CROSSINGS, CRITICAL = 24, 32
 """Crossings of a line with the boundary, and places where the number of crossings changes, at most."""
 MOST_ACROSS = 32
 """Cells across the strips of a shape with many sides; they have two lines each."""
+SOLID_SAMPLES = 24
+"""Samples of each direction of a section of a solid that show where it leaves the solid."""
 DEGREE = {2: 8, 3: 3}
 """The degree up to which polynomials are integrated exactly, by the number of coordinates."""
 ALLOWED = {2: 0.01, 3: 0.03}
@@ -105,7 +107,7 @@ def _solid_strips(shape: Shape, finer: int) -> tuple[Array, Array]:
             return low + jnp.append(unit[None], units) * (high - low)
 
         units, weight, _ = unit_square_rule(
-            lambda units: shape.distance(at(units)) < 0, jnp.zeros(0), finer, SOLID_ACROSS, SOLID_ALONG
+            lambda units: shape.distance(at(units)) < 0, jnp.zeros(0), finer, (SOLID_ACROSS, SOLID_ALONG), SOLID_SAMPLES
         )
         return jax.vmap(at)(units), weight
 

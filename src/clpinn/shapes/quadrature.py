@@ -135,15 +135,19 @@ def _four_in_each(breaks: Float[Array, " breaks"]) -> tuple[Float[Array, "nodes 
 
 
 def unit_square_rule(
-    counts: Counts, breaks: Float[Array, " breaks"], finer: int = 1, across: int = ACROSS, along: int = ALONG
+    counts: Counts,
+    breaks: Float[Array, " breaks"],
+    finer: int = 1,
+    cells: tuple[int, int] = (ACROSS, ALONG),
+    samples: int = SURFACE_SAMPLES,
 ) -> tuple[Float[Array, "nodes 2"], Float[Array, " nodes"], Bool[Array, ""]]:
-    """A rule over the part of the unit square that counts. What is narrower than 1 / SURFACE_SAMPLES may be missed."""
-    slabs = critical_slabs(counts, breaks, SURFACE_SAMPLES, SURFACE_SAMPLES, SURFACE_CHANGES)
+    """A rule over the part of the unit square that counts. What is narrower than 1 / samples may be missed."""
+    slabs = critical_slabs(counts, breaks, samples, samples, SURFACE_CHANGES)
 
     def on_line(v: Array) -> Intervals:
-        return counting_intervals(lambda w: counts(jnp.stack([v, w])), jnp.zeros(0), SURFACE_SAMPLES, SURFACE_CHANGES)
+        return counting_intervals(lambda w: counts(jnp.stack([v, w])), jnp.zeros(0), samples, SURFACE_CHANGES)
 
-    lines = LINES if len(breaks) else 3
+    (across, along), lines = cells, LINES if len(breaks) else 3
     return strips_rule(slabs, on_line, finer * max(across, len(breaks) + 1), finer * along, lines)
 
 
