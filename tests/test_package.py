@@ -22,7 +22,7 @@ FLOW: dict[str, list[str]] = {
     "shown": [],
     "protocol": [],
     "calculus": ["jets", "names", "linearity"],
-    "shapes": ["pieces", "carried", "shape", "plane", "imported", "solid", "points", "quadrature"],
+    "shapes": ["pieces", "carried", "shape", "plane", "imported", "solid", "points", "cells", "quadrature", "inside"],
     "formulation": [
         "domain",
         "regions",

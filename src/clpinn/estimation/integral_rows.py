@@ -31,7 +31,8 @@ class IntegralRows:
         nodes = integral_nodes(problem, integral, theta, times)
         self.targets = integral_targets(problem, integral, nodes[:, 0], theta)
         self.by_time: list[ScatteredElements] = [
-            scattered_elements(problem, space, rows[rows[:, -1] > 0, :-1], rows[rows[:, -1] > 0, -1]) for rows in nodes
+            scattered_elements(problem, space, rows[rows[:, -1] != 0, :-1], rows[rows[:, -1] != 0, -1])
+            for rows in nodes
         ]
 
     def block(

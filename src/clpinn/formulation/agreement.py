@@ -41,7 +41,7 @@ FLOOR = 1e-3
 """Terms count as at least this share of their largest inside: u = 0 on a boundary is judged by u elsewhere."""
 INSIDE = make_key(1)
 """The key of the points inside the domain where sizes are measured."""
-QUADRATURE = 1e-2
+QUADRATURE = 1e-3
 """Quadrature may miss an integral by this share of its terms."""
 IMPOSED = 1e-9
 """An output is imposed where the network changes it by less than this share of what it does elsewhere."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from clpinn.errors import ProblemError
+from clpinn.errors import DomainError, ProblemError
 from clpinn.formulation.calls import as_scalars, call_by_name
 from clpinn.formulation.domain import Points
 from clpinn.formulation.identity import Identity
@@ -17,12 +17,26 @@ from clpinn.formulation.pointwise import Network, condition_residuals, residual_
 from clpinn.formulation.problem import Integral, Problem
 from clpinn.formulation.regions import At, On
 from clpinn.formulation.shaped import chosen_pieces, normal_names, shape_at, spanned
-from clpinn.keys import Key, generator
+from clpinn.formulation.shaped_points import checked_thetas
+from clpinn.formulation.thetas import theta_text
+from clpinn.keys import Key, generator, make_key
 from clpinn.shapes import points
+from clpinn.shapes.inside import inside_rule
+from clpinn.shapes.plane import Rectangle
 from clpinn.shapes.quadrature import Rule, boundary_rule, box_rule, section_rule
+from clpinn.shapes.solid import Cuboid
+
+CHUNK = 8
+"""Rows that one compiled call computes."""
+DURING_TRAINING = 10.0
+"""A rule that is this many times less exact than what is allowed before training ends a run."""
+FINER = 2
+"""Cells of an estimate of errors, along each direction, for one of training."""
 
 
-def integral_rows(problem: Problem, integral: Integral, thetas: Points, key: Key) -> Points:
+def integral_rows(
+    problem: Problem, integral: Integral, thetas: Points, key: Key, limit: float = DURING_TRAINING
+) -> Points:
     """A row for each theta: all nodes, one after the other, each with its coordinates, its normal and its weight."""
     unit = generator(key).random(len(thetas))
     fixed, parts = dict(integral.on.fixed), dict(integral.on.parts)
@@ -31,14 +45,14 @@ def integral_rows(problem: Problem, integral: Integral, thetas: Points, key: Key
         axis = problem.coordinates["t"]
         low, high = parts.get("t", (axis.low, axis.high))
         times = np.full(len(thetas), fixed["t"]) if "t" in fixed else low + unit * (high - low)
-    return _rows_at(problem, integral, thetas, times)
+    return _rows_at(problem, integral, thetas, times, limit)
 
 
 def integral_nodes(
     problem: Problem, integral: Integral, theta: Float[np.ndarray, " parameters"], times: Float[np.ndarray, " times"]
 ) -> Float[np.ndarray, "times nodes numbers"]:
-    """The nodes at one theta and some times, each with its coordinates, its normal and its weight."""
-    rows = _rows_at(problem, integral, np.tile(theta, (len(times), 1)), times)
+    """More nodes than in training at one theta and some times, each with its coordinates, normal and weight."""
+    rows = _rows_at(problem, integral, np.tile(theta, (len(times), 1)), times, finer=FINER)
     return rows.reshape(len(times), -1, integral_columns(problem, integral))
 
 
@@ -52,59 +66,78 @@ def integral_targets(
     return np.array([[float(row[name]) for name in names] for row in rows])
 
 
-def _rows_at(problem: Problem, integral: Integral, thetas: Points, times: np.ndarray) -> Points:
-    number = problem.conditions.index(integral)
-    with jax.enable_x64(True):
-        return np.asarray(_rows(Identity(problem), number, np.asarray(thetas, float), times))
+def _rows_at(
+    problem: Problem,
+    integral: Integral,
+    thetas: Points,
+    times: np.ndarray,
+    limit: float = DURING_TRAINING,
+    finer: int = 1,
+) -> Points:
+    """Rows at thetas and times, computed CHUNK at a time."""
+    number, rows = problem.conditions.index(integral), []
+    thetas = np.asarray(thetas, float)
+    for first in range(0, len(thetas), CHUNK):
+        chosen = np.minimum(np.arange(first, first + CHUNK), len(thetas) - 1)
+        with jax.enable_x64(True):
+            computed = _rows(Identity(problem), number, thetas[chosen], times[chosen], finer)
+            found, mismatch = map(np.asarray, computed)
+        wrong = ~(mismatch < limit) | ~np.isfinite(found).all(axis=1)
+        if wrong.any():
+            raise DomainError(_unresolved(problem, integral, thetas[chosen][np.argmax(wrong)]))
+        rows.append(found[: len(thetas) - first])
+    return np.concatenate(rows)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _rows(identity: Identity, number: int, thetas: Array, times: Array) -> Array:
+def _unresolved(problem: Problem, integral: Integral, theta: Float[np.ndarray, " parameters"]) -> str:
+    at = f" at {theta_text(problem.parameters, theta)}" if len(problem.parameters) else ""
+    return (
+        f"Integral {integral.name!r} cannot be computed{at}: the shape has details that are too fine, or too many of "
+        "them, for the nodes of a quadrature rule. Simplify the shape, state the integral over single pieces or over "
+        "a part such as cl.at(x=(0, 1)), or narrow the box of parameters."
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1, 4))
+def _rows(identity: Identity, number: int, thetas: Array, times: Array, finer: int) -> tuple[Array, Array]:
+    """Rows, and how far the measure of each is from one computed in another way, over what is allowed."""
     problem = identity.problem
     integral = problem.conditions[number]
     assert isinstance(integral, Integral)
 
-    def row(pair: tuple[Array, Array]) -> Array:
-        theta, time = pair
-        rule, names = _rule(problem, integral, theta), spanned(problem)
+    def row(theta: Array, time: Array) -> tuple[Array, Array]:
+        rule, names = _rule(problem, integral, theta, finer), spanned(problem)
         columns = {name: rule.x[:, i] for i, name in enumerate(names)} | {"t": jnp.full(len(rule.x), time)}
         nodes = [columns[name] for name in problem.coordinates]
         nodes += [rule.normal[:, i] for i in range(len(normal_names(problem, integral.condition)))]
-        return jnp.stack([*nodes, rule.weight], axis=1).reshape(-1)
+        return jnp.stack([*nodes, rule.weight], axis=1).reshape(-1), rule.mismatch
 
-    return jax.lax.map(row, (thetas, times), batch_size=64)
+    return jax.vmap(row)(thetas, times)
 
 
-def _rule(problem: Problem, integral: Integral, theta: Array) -> Rule:
+def _rule(problem: Problem, integral: Integral, theta: Array, finer: int) -> Rule:
     """The quadrature rule of an integral at a theta."""
     names, region = spanned(problem), integral.on
     fixed = {names.index(name): value for name, value in region.fixed if name != "t"}
     parts = {names.index(name): ends for name, ends in region.parts if name != "t"}
-    axes = [problem.coordinates[name] for name in names]
-    low, high = jnp.asarray([axis.low for axis in axes]), jnp.asarray([axis.high for axis in axes])
-    shape = None
-    if problem.domain is not None:
-        shape = shape_at(problem, dict(zip(problem.parameters, theta, strict=True)))
-        low, high = map(jnp.asarray, shape.bounds)
+    if problem.domain is None:
+        axes = [problem.coordinates[name] for name in names]
+        ends = [parts.get(i, (axis.low, axis.high)) for i, axis in enumerate(axes)]
+        return box_rule((jnp.asarray([low for low, _ in ends]), jnp.asarray([high for _, high in ends])), fixed)
+    shape = shape_at(problem, dict(zip(problem.parameters, theta, strict=True)))
     if isinstance(region, On):
-        assert shape is not None
-        rule = boundary_rule(*chosen_pieces(shape, region.names))
-        for axis, (first, last) in parts.items():
-            within = (first <= rule.x[:, axis]) & (rule.x[:, axis] <= last)
-            rule = rule._replace(weight=jnp.where(within, rule.weight, 0.0))
-        return rule
+        return boundary_rule(*chosen_pieces(shape, region.names), parts, finer)
+    low, high = map(jnp.asarray, shape.bounds)
     for axis, (first, last) in parts.items():
         low, high = low.at[axis].max(first), high.at[axis].min(last)
-    if shape is None:
-        return box_rule((low, high), fixed)
-    limit = points.CLOSED * points.extent(shape.bounds) if fixed else 0.0
-    rule = section_rule(lambda x: shape.distance(x) <= limit, (low, high), fixed)
-    if fixed or parts:
-        return rule
-    # The boundary gives the exact area or volume, by the divergence theorem.
-    boundary = boundary_rule(shape, shape.pieces())
-    volume = jnp.sum(boundary.weight * jnp.sum((boundary.x - (low + high) / 2) * boundary.normal, axis=1)) / len(names)
-    return rule._replace(weight=rule.weight * volume / jnp.sum(rule.weight))
+    if fixed:
+        limit = points.CLOSED * points.extent(shape.bounds)
+        return section_rule(lambda x: shape.distance(x) <= limit, (low, high), fixed, finer)
+    if parts:
+        ends = list(zip(low, high, strict=True))
+        box = Rectangle(x=ends[0], y=ends[1]) if len(ends) == 2 else Cuboid(x=ends[0], y=ends[1], z=ends[2])
+        shape = shape & box
+    return inside_rule(shape, finer)
 
 
 def integral_residuals(
@@ -175,3 +208,5 @@ def check_integral(problem: Problem, integral: Integral) -> None:
                 f"equals of integral {integral.name!r} asks for {unknown[0]!r}. It may depend on "
                 f"{', '.join(given) or 'nothing'}: an integral is over space."
             )
+    if problem.domain is not None:
+        integral_rows(problem, integral, checked_thetas(problem), make_key(0), limit=1.0)

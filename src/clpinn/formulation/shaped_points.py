@@ -204,6 +204,13 @@ def _empty(problem: Problem, region: Region, theta: Float[np.ndarray, " paramete
 # Checks before training --------------------------------------------------------------------------------------------
 
 
+def checked_thetas(problem: Problem) -> Points:
+    """The thetas whose shape is checked."""
+    box = problem.parameters
+    some = [box.corners(), box.centre[None], box.sample(CHECKED_THETAS, make_key(0), "uniform")]
+    return np.concatenate(some) if len(box) else np.zeros((1, 0))
+
+
 def check_domain(problem: Problem) -> None:
     """Raise an error if the shape is wrong at some theta: its numbers, its place, an empty domain, a vanished piece."""
     if problem.domain is None:
@@ -212,9 +219,7 @@ def check_domain(problem: Problem) -> None:
         raise ProblemError(
             f"{type(problem).__name__} has both a domain and place. Draw the domain as a shape, or map a box by place."
         )
-    box = problem.parameters
-    some = [box.corners(), box.centre[None], box.sample(CHECKED_THETAS, make_key(0), "uniform")]
-    thetas = np.concatenate(some) if len(box) else np.zeros((1, 0))
+    box, thetas = problem.parameters, checked_thetas(problem)
     axes = [problem.coordinates[name] for name in spanned(problem)]
     if any(axis.scale == "periodic" for axis in axes):
         raise ProblemError("A shape cannot lie in a periodic coordinate. Use a linear one.")

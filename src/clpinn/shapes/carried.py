@@ -61,6 +61,10 @@ class Wall(Piece):
     def bound(self) -> Array:
         return self.piece.bound * (self.high - self.low)
 
+    @property
+    def breaks(self) -> Array:
+        return self.piece.breaks
+
     def within(self, bounds: Bounds) -> "Wall":
         return Wall(self.piece.within((bounds[0][:2], bounds[1][:2])), self.low, self.high)
 
@@ -89,6 +93,10 @@ class Flipped(Piece):
     @property
     def bound(self) -> Array:
         return self.piece.bound
+
+    @property
+    def breaks(self) -> Array:
+        return self.piece.breaks
 
     def within(self, bounds: Bounds) -> Piece:
         return Flipped(self.piece.within(bounds))
@@ -149,6 +157,10 @@ class MovedPiece(Piece):
     def bound(self) -> Array:
         return self.piece.bound * self._stretch
 
+    @property
+    def breaks(self) -> Array:
+        return self.piece.breaks
+
     def within(self, bounds: Bounds) -> Piece:
         return MovedPiece(self.piece.within(self.motion.inverse.box(bounds)), self.motion)
 
@@ -172,6 +184,10 @@ class Renamed(Piece):
     @property
     def bound(self) -> Array:
         return self.piece.bound
+
+    @property
+    def breaks(self) -> Array:
+        return self.piece.breaks
 
     def within(self, bounds: Bounds) -> Piece:
         return Renamed(self.piece.within(bounds), self.names)

@@ -46,6 +46,11 @@ class Piece(eqx.Module):
     def bound(self) -> Float[Array, ""]:
         """The measure of the piece, or more: the largest stretch."""
 
+    @property
+    def breaks(self) -> Float[Array, " breaks"]:
+        """Where the first unit number meets a corner or an edge: the map is smooth between these numbers."""
+        return jnp.zeros(0)
+
     @abstractmethod
     def at(self, unit: Float[Array, " unit"]) -> OnPiece:
         """The point that belongs to a point of the unit interval (1 number) or square (2 numbers)."""
@@ -80,6 +85,11 @@ class Sides(Piece):
     @property
     def bound(self) -> Array:
         return jnp.sum(self._lengths)
+
+    @property
+    def breaks(self) -> Array:
+        until = jnp.cumsum(self._lengths)
+        return until[:-1] / until[-1]
 
     def at(self, unit: Array) -> OnPiece:
         lengths = self._lengths
@@ -235,6 +245,11 @@ class Facets(Piece):
     @property
     def bound(self) -> Array:
         return jnp.sum(self._areas)
+
+    @property
+    def breaks(self) -> Array:
+        until = jnp.cumsum(self._areas)
+        return until[:-1] / until[-1]
 
     def at(self, unit: Array) -> OnPiece:
         until = jnp.cumsum(self._areas)
