@@ -114,7 +114,7 @@ FLOW: dict[str, list[str]] = {
         "surrogate",
         "calibration",
     ],
-    "exports": ["translate", "fields", "meshes", "programs", "export"],
+    "exports": ["translate", "fields", "meshes", "xdmf", "xdmf", "programs", "export"],
     "presets": [],
     "runs": [
         "display",

@@ -3,8 +3,10 @@
 import csv
 from math import pi
 
+import jax
 import meshio
 import numpy as np
+import onnxruntime
 import pytest
 from small import Inflow, made_up_map
 from test_explorer import Moved, surrogate_of
@@ -95,6 +97,32 @@ def test_a_mesh_covers_the_domain(r, tmp_path):
     assert mesh.field_data["r"] == [r] and f"<!-- Plate r = {r}; clpinn" in (tmp_path / "field.vtu").read_text()
 
 
+@pytest.mark.parametrize(("given", "times"), [({"t": [0.0, 0.25]}, [0, 0.25]), ({}, np.linspace(0, 1, 21))])
+def test_a_mesh_at_several_times(given, times, tmp_path):
+    surrogate = surrogate_of(Cooling())
+    cl.export(surrogate, tmp_path / "field.xdmf", 20, r=0.5, **given)
+    with meshio.xdmf.TimeSeriesReader(tmp_path / "field.xdmf") as reader:
+        points, cells = reader.read_points_cells()
+        assert reader.num_steps == len(times) and cells[0].type == "triangle"
+        assert sizes(points, cells[0].data).sum() == pytest.approx(8 - 4 * 1.5 / 2, rel=1e-6)
+        for step, expected in enumerate(times):
+            time, data, _ = reader.read_data(step)
+            assert time == pytest.approx(expected)
+            mesh = meshio.Mesh(points, cells, point_data=data)
+            assert_is_surrogates(mesh, surrogate, r=0.5, t=float(expected))
+
+
+def test_a_mesh_without_time_in_xdmf(tmp_path):
+    surrogate = surrogate_of(Plate())
+    cl.export(surrogate, tmp_path / "field.xdmf", 20, r=0.5)
+    with meshio.xdmf.TimeSeriesReader(tmp_path / "field.xdmf") as reader:
+        points, cells = reader.read_points_cells()
+        assert reader.num_steps == 1
+        assert_is_surrogates(meshio.Mesh(points, cells, point_data=reader.read_data(0)[1]), surrogate, r=0.5)
+    with pytest.raises(ExportError, match="A .xdmf file holds a mesh of a domain that is a shape"):
+        cl.export(surrogate_of(Inflow()), tmp_path / "field.xdmf", k=1)
+
+
 def test_a_mesh_at_one_time_keeps_out_of_a_dent(tmp_path):
     surrogate = surrogate_of(Cooling())
     cl.export(surrogate, tmp_path / "field.vtu", 40, r=0.5, t=0.25)
@@ -143,6 +171,28 @@ def test_a_mesh_has_the_estimated_errors(tmp_path):
     _, middle, _ = errors.over(np.array([[0.5]]))["u"]
     assert mesh.field_data["estimated_relative_l2_u"] == pytest.approx(middle)
     assert f"estimated relative L2 error of u {middle[0]:.1e}" in text
+
+
+def test_programs_of_a_surrogate_with_a_hard_condition_on_a_shape(tmp_path):
+    class Hard(Plate):
+        constrain = cl.vanishing("hole", "top", outputs=("u",))
+
+    surrogate = surrogate_of(Hard())
+    drawn = surrogate.points(50, 3, r=0.5)
+    named = {"x": drawn["x"].values, "y": drawn["y"].values, "r": np.full(50, 0.5)}
+    exact = surrogate(**named)
+    for ending in ("onnx", "stablehlo"):
+        cl.export(surrogate, tmp_path / f"plate.{ending}")
+    session = onnxruntime.InferenceSession(tmp_path / "plate.onnx", providers=["CPUExecutionProvider"])
+    single = {name: values.astype(np.float32) for name, values in named.items()}
+    in_onnx = dict(zip([output.name for output in session.get_outputs()], session.run(None, single)))
+    program = jax.export.deserialize(bytearray((tmp_path / "plate.stablehlo").read_bytes()))
+    dtype = program.in_avals[0].dtype
+    with jax.enable_x64(dtype == np.float64):
+        in_stablehlo = program.call(**{name: np.asarray(values, dtype) for name, values in named.items()})
+    for name, values in exact.items():
+        np.testing.assert_allclose(in_onnx[name], values, atol=2e-5 * np.abs(values).max())
+        np.testing.assert_allclose(in_stablehlo[name], values, rtol=1e-5, atol=1e-6 * np.abs(values).max())
 
 
 def test_boxes_have_no_mesh(tmp_path):

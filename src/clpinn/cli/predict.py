@@ -74,7 +74,7 @@ def export(
     file: Annotated[
         Path,
         typer.Argument(
-            help="For the surrogate: .onnx, .stablehlo, .mlir. For a field at a theta: .nc, .csv, .vtk, .vtu."
+            help="For the surrogate: .onnx, .stablehlo, .mlir. For a field at a theta: .nc, .csv, .vtk, .vtu, .xdmf."
         ),
     ],
     given: VALUES = None,

@@ -2,6 +2,7 @@
 
 export(surrogate, "field.nc", nu=0.03)          a field at a theta: .nc, .csv, .vtk (fields.py)
 export(surrogate, "plate.vtu", r=0.3)            a field on a mesh of a domain that is a shape: .vtu (meshes.py)
+export(surrogate, "plate.xdmf", r=0.3)           the same at several times: .xdmf (xdmf.py)
 export(surrogate, "burgers.stablehlo")          the surrogate: .stablehlo, .mlir, .onnx (programs.py)
 """
 
@@ -15,14 +16,15 @@ from clpinn.errors import ExportError
 from clpinn.exports.fields import FIELDS
 from clpinn.exports.meshes import write_mesh
 from clpinn.exports.programs import PROGRAMS
+from clpinn.exports.xdmf import write_xdmf
 from clpinn.files import replacing
 from clpinn.surrogate.surrogate import Surrogate
 
 if TYPE_CHECKING:
     import xarray
 
-MESH = ".vtu"
-"""The ending of files with a mesh of the domain."""
+MESHES = {".vtu": write_mesh, ".xdmf": write_xdmf}
+"""What writes a mesh of the domain with a field, by the ending of the file."""
 
 
 def export(
@@ -30,27 +32,30 @@ def export(
 ) -> None:
     """Write a field, or the surrogate itself, to a file whose ending says the format.
 
-    `count` and the values by name are those of `Surrogate.field`. For .vtu, `count` is the number of points along the
-    longest side of the shape.
+    `count` and the values by name are those of `Surrogate.field`. For .vtu and .xdmf, `count` is the number of points
+    along the longest side of the shape.
     """
     path = Path(path)
     if path.suffix in FIELDS:
         write_field(surrogate.field(count, **given), path)
-    elif path.suffix == MESH:
-        replacing(path, lambda temporary: write_mesh(surrogate, temporary, count, given))
+    elif path.suffix in MESHES:
+        replacing(path, lambda temporary: MESHES[path.suffix](surrogate, temporary, count, given))
     elif path.suffix in PROGRAMS:
         if given or count is not None:
             raise ExportError(f"{path.suffix} holds the whole surrogate, for any values. Leave {', '.join(given)} out.")
         replacing(path, lambda temporary: temporary.write_bytes(PROGRAMS[path.suffix](surrogate)))
     else:
-        raise ExportError(_unknown(path, [*FIELDS, *PROGRAMS, MESH]))
+        raise ExportError(_unknown(path, [*FIELDS, *PROGRAMS, *MESHES]))
 
 
 def write_field(field: "xarray.Dataset", path: Path | str) -> None:
     """Write a surrogate's field to .nc, .csv or .vtk."""
     path = Path(path)
-    if path.suffix == MESH:
-        raise ExportError(".vtu holds a mesh of the domain, not a grid. Write it from the surrogate: cl.export(...).")
+    if path.suffix in MESHES:
+        raise ExportError(
+            f"{path.suffix} holds a mesh of the domain, not a grid. Write it from the surrogate: clpinn export RUN "
+            f"{path.name} NAME=VALUE, or in Python cl.export(surrogate, {path.name!r}, ...)."
+        )
     if path.suffix not in FIELDS:
         raise ExportError(_unknown(path, list(FIELDS)))
     replacing(path, lambda temporary: FIELDS[path.suffix](field, temporary))

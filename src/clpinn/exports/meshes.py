@@ -56,19 +56,24 @@ def write_mesh(
 
     `count` is the number of points along the longest side of the shape.
     """
-    problem = surrogate.problem
+    mesh, fixed = mesh_at(surrogate.problem, path.suffix, count, given)
+    field = field_on(surrogate, mesh, fixed)
+    path.write_text(_vtu(field, mesh, fixed, len(spanned(surrogate.problem))), "utf-8")
+
+
+def mesh_at(
+    problem: Problem, ending: str, count: int | Mapping[str, int] | None, given: Mapping[str, ArrayLike]
+) -> tuple[Mesh, dict[str, float]]:
+    """The mesh for a file with this ending, and the values of all parameters and of the time."""
     if problem.domain is None:
         raise ExportError(
-            f"A .vtu file holds a mesh of a domain that is a shape, but the domain of {type(problem).__name__} is a "
-            "box. Write .vtk."
+            f"A {ending} file holds a mesh of a domain that is a shape, but the domain of {type(problem).__name__} is "
+            "a box. Write .vtk."
         )
     if isinstance(count, Mapping):
         raise ExportError("A mesh has one number of points, that along the longest side. Give a single number.")
-    fixed = _fixed_values(problem, given)
-    theta = {name: fixed[name] for name in problem.parameters}
-    mesh = make_mesh(problem, theta, count)
-    field = _on_mesh(surrogate, mesh, fixed)
-    path.write_text(_vtu(field, mesh, fixed, len(spanned(problem))), "utf-8")
+    fixed = _fixed_values(problem, ending, given)
+    return make_mesh(problem, {name: fixed[name] for name in problem.parameters}, count), fixed
 
 
 def make_mesh(problem: Problem, theta: Mapping[str, float], count: int | None = None) -> Mesh:
@@ -85,13 +90,13 @@ def make_mesh(problem: Problem, theta: Mapping[str, float], count: int | None = 
     return _connected(problem, theta, np.concatenate([on_boundary, inner]), spacing)
 
 
-def _fixed_values(problem: Problem, given: Mapping[str, ArrayLike]) -> dict[str, float]:
+def _fixed_values(problem: Problem, ending: str, given: Mapping[str, ArrayLike]) -> dict[str, float]:
     """The single values of all parameters, and of the time if there is one."""
     wanted = [*problem.parameters, *(name for name in problem.coordinates if name not in spanned(problem))]
     missing, unknown = [n for n in wanted if n not in given], [n for n in given if n not in wanted]
     if missing or unknown or any(np.ndim(value) for value in given.values()):
         raise ExportError(
-            f"A .vtu file holds a mesh at one value of each of {', '.join(wanted)}, but got "
+            f"A {ending} file holds a mesh at one value of each of {', '.join(wanted)}, but got "
             f"{', '.join(f'{name}={value}' for name, value in given.items()) or 'none'}. Give single values of all of "
             "them, and of no other coordinate."
         )
@@ -141,7 +146,7 @@ def _connected(problem: Problem, theta: Mapping[str, float], points: Points, spa
     return Mesh(points[used], numbers.reshape(cells.shape))
 
 
-def _on_mesh(surrogate: Surrogate, mesh: Mesh, fixed: Mapping[str, float]) -> "xarray.Dataset":
+def field_on(surrogate: Surrogate, mesh: Mesh, fixed: Mapping[str, float]) -> "xarray.Dataset":
     """The outputs at the points of a mesh, with what is known of them."""
     import xarray  # here, because it takes long to import
 
