@@ -173,11 +173,10 @@ class Combined(Shape):
         return tuple(Within(part, self) for part in (*self.first.interfaces(), *second))
 
 
-class Split(Shape):
-    """A shape with a part whose boundary is an interface."""
+class Wrapped(Shape):
+    """A shape made of another one, which answers what is not said here."""
 
     shape: Shape
-    part: Shape
 
     @property
     def space(self) -> int:
@@ -194,6 +193,18 @@ class Split(Shape):
         return self.shape.pieces()
 
     def mistake(self) -> str | None:
+        return self.shape.mistake()
+
+    def interfaces(self) -> tuple[Shape, ...]:
+        return self.shape.interfaces()
+
+
+class Split(Wrapped):
+    """A shape with a part whose boundary is an interface."""
+
+    part: Shape
+
+    def mistake(self) -> str | None:
         return self.shape.mistake() or self.part.mistake()
 
     def joined(self, cut_out: bool) -> Iterator[Shape]:
@@ -201,6 +212,44 @@ class Split(Shape):
 
     def interfaces(self) -> tuple[Shape, ...]:
         return (*self.shape.interfaces(), Within(self.part, self.shape))
+
+
+class Moved(Wrapped):
+    """A shape after a motion."""
+
+    motion: Motion
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.motion.box(self.shape.bounds)
+
+    def distance(self, x: Array) -> Array:
+        return self.motion.scale * self.shape.distance(self.motion.back(x))
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple(MovedPiece(piece, self.motion) for piece in self.shape.pieces())
+
+    def interfaces(self) -> tuple[Shape, ...]:
+        return tuple(Moved(part, self.motion) for part in self.shape.interfaces())
+
+    def mistake(self) -> str | None:
+        if not self.motion.scale > 0:
+            return f"a shape is scaled by a factor above zero, but the factor is {float(self.motion.scale):g}"
+        return self.shape.mistake()
+
+
+class Named(Wrapped):
+    """A shape with one more name for some pieces of its boundary, or for all of them."""
+
+    name: str = eqx.field(static=True)
+    chosen: tuple[str, ...] = eqx.field(static=True)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        def chosen(piece: Piece) -> bool:
+            return not self.chosen or bool(set(self.chosen) & set(piece.names))
+
+        pieces = self.shape.pieces()
+        return tuple(Renamed(piece, (*piece.names, self.name)) if chosen(piece) else piece for piece in pieces)
 
 
 class Within(Shape):
@@ -228,67 +277,6 @@ class Within(Shape):
 
     def pieces(self) -> tuple[Piece, ...]:
         return tuple(piece.within(self.bounds) for piece in self.part.pieces())
-
-
-class Moved(Shape):
-    """A shape after a motion."""
-
-    shape: Shape
-    motion: Motion
-
-    @property
-    def space(self) -> int:
-        return self.shape.space
-
-    @property
-    def bounds(self) -> Bounds:
-        return self.motion.box(self.shape.bounds)
-
-    def distance(self, x: Array) -> Array:
-        return self.motion.scale * self.shape.distance(self.motion.back(x))
-
-    def pieces(self) -> tuple[Piece, ...]:
-        return tuple(MovedPiece(piece, self.motion) for piece in self.shape.pieces())
-
-    def interfaces(self) -> tuple[Shape, ...]:
-        return tuple(Moved(part, self.motion) for part in self.shape.interfaces())
-
-    def mistake(self) -> str | None:
-        if not self.motion.scale > 0:
-            return f"a shape is scaled by a factor above zero, but the factor is {float(self.motion.scale):g}"
-        return self.shape.mistake()
-
-
-class Named(Shape):
-    """A shape with one more name for some pieces of its boundary, or for all of them."""
-
-    shape: Shape
-    name: str = eqx.field(static=True)
-    chosen: tuple[str, ...] = eqx.field(static=True)
-
-    @property
-    def space(self) -> int:
-        return self.shape.space
-
-    @property
-    def bounds(self) -> Bounds:
-        return self.shape.bounds
-
-    def distance(self, x: Array) -> Array:
-        return self.shape.distance(x)
-
-    def pieces(self) -> tuple[Piece, ...]:
-        def chosen(piece: Piece) -> bool:
-            return not self.chosen or bool(set(self.chosen) & set(piece.names))
-
-        pieces = self.shape.pieces()
-        return tuple(Renamed(piece, (*piece.names, self.name)) if chosen(piece) else piece for piece in pieces)
-
-    def interfaces(self) -> tuple[Shape, ...]:
-        return self.shape.interfaces()
-
-    def mistake(self) -> str | None:
-        return self.shape.mistake()
 
 
 # Hard conditions ---------------------------------------------------------------------------------------------------
