@@ -15,7 +15,7 @@ class Annulus(Parameters):
 
     def constrain(self, lib, raw, x, y, r):
         """The output that is 1 on the inner circle, the same as in clpinn."""
-        return 1 + (x**2 + y**2 - r**2) / (2 * r) * raw
+        return 1 + (lib.sqrt(x**2 + y**2) - r) * raw
 
 
 @dataclass(frozen=True)
