@@ -107,6 +107,7 @@ def test_the_map_is_of_the_corrected_surrogate(corrected):
     assert 0.5 < errors.macro["u"].value / np.mean(true) < 2
 
 
+@pytest.mark.slow
 def test_derivatives_along_coordinates_and_parameters(corrected):
     a = 0.83
     derivatives = {
@@ -135,6 +136,7 @@ def test_the_function_and_a_gradient_through_it(corrected):
     assert slope == pytest.approx(corrected.derivative("u_a", x=0.4, y=1.0, a=0.83), abs=1e-10)
 
 
+@pytest.mark.slow
 def test_its_own_error_is_estimated(corrected):
     """The corrected surrogate is as wrong as it says."""
     error = corrected.error(a=0.83)
@@ -149,6 +151,7 @@ def test_a_theta_outside_the_box_gets_a_finite_answer(corrected):
         assert abs(corrected(x=0.5, y=0.0, a=4.0)["u"]) < 10
 
 
+@pytest.mark.slow
 def test_single_thetas_can_be_corrected_on_top(corrected):
     sharper = corrected.correct(a=0.83)
     assert sharper.heads.used.all()

@@ -46,6 +46,7 @@ def test_hard_conditions_still_hold(corrected):
         np.testing.assert_array_equal(corrected(x=x, y=Y, a=0.7)["u"], 0 * Y)
 
 
+@pytest.mark.slow
 def test_derivatives_of_a_corrected_surrogate(corrected):
     derivatives = {
         "u_x": 0.7 * (1 - 2 * X) * np.sin(Y),
@@ -64,6 +65,7 @@ def test_derivatives_of_a_corrected_surrogate(corrected):
     np.testing.assert_allclose(at_the_ends, 0.7 * np.array([1, -1]) * np.sin(1.0), atol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_function_of_a_corrected_surrogate(base, corrected):
     function = corrected.function()
     with jax.enable_x64(True):

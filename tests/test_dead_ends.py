@@ -47,6 +47,7 @@ def full():
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_every_write(whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         writes = Faults(patch, full, at=0)

@@ -174,6 +174,7 @@ def test_a_correction_is_not_tried_without_hope_or_if_not_asked_for(monkeypatch)
     assert corrections.seconds == []
 
 
+@pytest.mark.slow
 def test_a_run_that_a_correction_ends(tmp_path, monkeypatch):
     """The correction with which the goal was reached is that of the surrogate."""
     for name in ("FIRST_SECONDS", "FIRST_CORRECTION"):

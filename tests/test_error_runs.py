@@ -45,6 +45,7 @@ def command(*words):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_estimated_errors(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(session, "SHORTEST", 0.0)
     monkeypatch.setattr(session, "SHARE", 1e6)
@@ -69,6 +70,7 @@ def test_a_run_ends_with_estimated_errors(tmp_path, monkeypatch, capsys):
         assert ("True errors of the network alone: u " in shown) == (problem.reference is not None)
 
 
+@pytest.mark.slow
 def test_a_run_ends_corrected(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "SHORTEST", 0.0)
     monkeypatch.setattr(session, "SHARE", 1e6)
@@ -180,6 +182,7 @@ def test_adapt_corrects_by_default(run):
     assert "corrections at 1 thetas, 1 of them used" in table and "surrogate with corrections" in table
 
 
+@pytest.mark.slow
 def test_adapt_corrects_the_whole_box(run, tmp_path):
     file = tmp_path / "box.clpinn"
     words = ("adapt", run, "--box", "--problem", PROBLEM, "--out", file)

@@ -64,6 +64,7 @@ def test_natural_gradient_learns(tmp_path):
     assert not jax.config.jax_enable_x64
 
 
+@pytest.mark.slow
 def test_outputs_and_conditions_of_very_different_size_are_all_learned(tmp_path):
     """An output of size 1e-4 beside one of size 1; over two seeds both errors were below 6e-4."""
     problem = load_problem("examples/trace.py:Trace")

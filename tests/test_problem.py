@@ -180,7 +180,10 @@ def _forgetful(self, raw):
         ({"coordinates": cl.Box()}, "no axes"),
         ({"candidates": cl.Grid(mu=[1.0])}, "Unknown axis 'mu'"),
         ({"conditions": (cl.Condition("a", lambda d: d.u, cl.at(t=0), 4, weight=0),)}, "weight above zero"),
-        ({"conditions": (cl.Condition("a", lambda d: d.u, cl.at(z=0), 4),)}, "holds at values of 'z', but the coordinates are x, t"),
+        (
+            {"conditions": (cl.Condition("a", lambda d: d.u, cl.at(z=0), 4),)},
+            "holds at values of 'z', but the coordinates are x, t",
+        ),
         ({"conditions": (cl.Condition("a", lambda d: d.u, cl.at(t=0), 4),) * 2}, "two conditions called 'a'"),
         ({"conditions": (cl.Data("s", **(SENSOR | {"values": {"w": [1.0]}})),)}, "needs values of some of u"),
         ({"conditions": (cl.Data("s", **(SENSOR | {"values": {"u": [1.0, 2.0]}})),)}, "arrays of one length"),

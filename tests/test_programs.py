@@ -41,6 +41,7 @@ def train_twice(cache) -> list[tuple[int, int]]:
     return [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_second_training_compiles_nothing_and_a_second_process_finds_all_programs(tmp_path):
     (first, hits), (second, _) = train_twice(tmp_path)
     assert first > 10 and hits == 0 and second == 0

@@ -151,6 +151,7 @@ def test_a_bound_in_seconds(tmp_path):
     assert result.metrics["steps"] > 0  # how many are Adam's: see test_trainer, with a clock that counts
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_a_method(tmp_path):
     out = tmp_path / "run"
     options = ["adam.steps=6", "tasks.interval=2", "lbfgs.steps=3"]

@@ -117,6 +117,7 @@ def test_the_study_of_the_docs_as_printed(tmp_path, monkeypatch):
     assert seen.hours == 0 and all(state.done for _, state in seen.cells.values())
 
 
+@pytest.mark.slow
 def test_a_study_of_adaptations(file, tmp_path):
     """Two rows of one trajectory: a base that is trained first, and one cell that adapts it."""
     study, cells = load_study(f"{file}:Adapted"), tmp_path / "cells"

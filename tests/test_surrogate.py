@@ -496,6 +496,7 @@ def test_training_gives_a_surrogate():
     assert np.isfinite(surrogate(x=0.5, t=0.5, k=1.0)["u"])
 
 
+@pytest.mark.slow
 def test_adapting_a_run(tmp_path, monkeypatch, capsys):
     """A soft condition counts, the base stays as it was, and heads go into one file; the command does the same."""
     size = ["network.width=20", "network.depth=2", "natural.rows=64", "steps=10"]

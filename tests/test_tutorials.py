@@ -54,6 +54,7 @@ def test_a_design_sweep(heat, script):
     assert found["swept"] == pytest.approx(found["kappa"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_an_inverse_problem(script, tmp_path):
     """nu from 50 points with 1 % noise, to within 1 % in the median of ten draws wherever these tell as much."""
     size = ("network.width=24", "network.depth=3", "natural.rows=512", "steps=130")
