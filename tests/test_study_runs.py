@@ -158,6 +158,15 @@ def test_groups_of_targets_that_are_done_are_kept(file, tmp_path, monkeypatch):
         adapt_cell(cell.adaptation, base, folder, cell.key)
 
 
+def test_cells_are_chosen_by_their_names(file, tmp_path):
+    study, folder = load_study(f"{file}:Quick"), tmp_path / "cells"
+    first = next(iter(study.cells().values()))
+    assert run_study(study, folder=folder, progress=False, names=(f"*{first.key}",)).done == 1
+    assert [state.done for _, state in overview(study, folder=folder, progress=False).cells.values()] == [True, False]
+    with pytest.raises(StudyError, match=f"No cell fits nothing-\\*. Cells are called {first.name} and so on"):
+        run_study(study, folder=folder, progress=False, names=("nothing-*",))
+
+
 def test_a_cell_that_ends_without_a_result_has_failed(file, tmp_path):
     """A Meta-PINN whose base diverges ends with the code of divergence, and writes no metrics."""
 

@@ -81,6 +81,12 @@ def run(
     rows: ROWS = None,
     budget: Annotated[float, typer.Option(help="Fraction of all steps and times: 0.1 is a tenth.")] = 1.0,
     assign: SETTINGS = None,
+    cells: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only cells whose names fit: --cells 'burgers-acr-*'. --dry shows names.", show_default="all"
+        ),
+    ] = None,
     cells_in: CELLS_IN = None,
     jobs: Annotated[int, typer.Option(help="Cells at once on this machine; they share its cores.", min=1)] = 1,
     scheduler: Annotated[
@@ -105,14 +111,14 @@ def run(
     plan = Plan(budget, tuple(problems or ()), tuple(seeds or ()), tuple(assign or ()), tuple(rows or ()))
     loaded, folder = load_study(name), cells_in or CELLS
     if dry:
-        seen = overview(loaded, plan, folder, progress=not as_json)
+        seen = overview(loaded, plan, folder, not as_json, cells or ())
         values = {"hours": seen.hours, "cells": [_cell_values(key, *pair) for key, pair in seen.cells.items()]}
         if as_json:
             print_json(values)
         else:
             print_overview(loaded.name, values)
         return
-    outcomes = run_study(loaded, plan, folder, jobs, scheduler, cores, checkpoint_seconds, not as_json)
+    outcomes = run_study(loaded, plan, folder, jobs, scheduler, cores, checkpoint_seconds, not as_json, cells or ())
     if as_json:
         print_json(vars(outcomes))
     else:

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from clpinn.errors import StudyError
@@ -90,14 +91,17 @@ def run_study(
     devices: int | None = None,
     checkpoint_seconds: float = 30.0,
     progress: bool = True,
+    names: Sequence[str] = (),
 ) -> Outcomes:
     """Run the cells that are not done: `jobs` at once on this machine, or as tasks of a Dask `scheduler`.
 
-    Ctrl-C, SIGTERM and SIGUSR1 stop it, with a checkpoint of every running cell. The same call goes on from there.
+    `names` are patterns of the names of cells, such as "burgers-acr-*"; without any, all are run. Ctrl-C, SIGTERM and
+    SIGUSR1 stop it, with a checkpoint of every running cell. The same call goes on from there.
     """
     folder = Path(folder)
     narrowed = plan.applied(study)
-    titles = {f"{p}, {row}, seed {seed}": cell for (p, row, seed), cell in narrowed.cells(plan.budget).items()}
+    chosen = _chosen(narrowed.cells(plan.budget), names)
+    titles = {f"{p}, {row}, seed {seed}": cell for (p, row, seed), cell in chosen.items()}
     stop_file = folder / f"stop-{secrets.token_hex(4)}"
     with Display(quiet=not progress) as display, stop_signals() as stopped:
         if scheduler is None:
@@ -134,16 +138,35 @@ class Overview:
     hours: float
 
 
-def overview(study: Study, plan: Plan = Plan(), folder: Path | str = CELLS, progress: bool = True) -> Overview:
+def overview(
+    study: Study,
+    plan: Plan = Plan(),
+    folder: Path | str = CELLS,
+    progress: bool = True,
+    names: Sequence[str] = (),
+) -> Overview:
     """The cells of a study, which are done, and the hours that the rest takes, one after the other."""
     folder = Path(folder)
-    cells = plan.applied(study).cells(plan.budget)
+    cells = _chosen(plan.applied(study).cells(plan.budget), names)
     states = {key: (cell, state_of(cell, folder)) for key, cell in cells.items()}
     bases = [cell.base for cell in cells.values() if cell.base is not None]
     unique = {cell.name: cell for cell in [*bases, *cells.values()]}
     left = [(cell, state.share) for cell in unique.values() if not (state := state_of(cell, folder)).done]
     with Display(quiet=not progress) as display:
         return Overview(states, seconds_left(left, display) / 3600)
+
+
+def _chosen(cells: dict[tuple[str, str, int], Cell], names: Sequence[str]) -> dict[tuple[str, str, int], Cell]:
+    """The cells whose name fits one of the patterns; all without any."""
+    chosen = {
+        key: cell for key, cell in cells.items() if not names or any(fnmatchcase(cell.name, each) for each in names)
+    }
+    if cells and not chosen:
+        raise StudyError(
+            f"No cell fits {', '.join(names)}. Cells are called {next(iter(cells.values())).name} and so on; --dry "
+            "shows all."
+        )
+    return chosen
 
 
 def tables(study: Study, plans: Sequence[Plan] = (), folder: Path | str = CELLS) -> list[Table]:
