@@ -23,6 +23,8 @@ from clpinn.report.figures import KINDS as FIGURES
 from clpinn.report.page import page as report
 from clpinn.runs.directory import RunDirectory
 
+pytestmark = pytest.mark.slow
+
 
 class Solid(cl.Problem):
     """Three coordinates of which one is time, two outputs, no reference."""

@@ -17,6 +17,8 @@ from clpinn.formulation.geometry import box_points, placed
 from clpinn.formulation.validation import validate
 from clpinn.problems import load_problem
 
+pytestmark = pytest.mark.slow
+
 
 class Sector(cl.Problem):
     """Three quarters of a ring, whose inner radius is a parameter."""

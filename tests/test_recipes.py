@@ -9,6 +9,8 @@ import clpinn as cl
 from clpinn.formulation.validation import validate
 from clpinn.training.settings import override
 
+pytestmark = pytest.mark.slow
+
 BLOCKS = re.findall(r"^```python\n(.*?)^```", Path("docs/statements.md").read_text(), re.M | re.S)
 BOUNDS = {
     "Rod": {"u": 1e-3},

@@ -16,6 +16,8 @@ from clpinn.shapes.inside import inside_rule
 from clpinn.shapes.quadrature import boundary_rule
 from clpinn.shapes.shape import Shape
 
+pytestmark = pytest.mark.slow
+
 SQUARE = cl.Rectangle(x=(-1, 1), y=(-1, 1))
 STRIP = np.array([[-0.7, -0.01], [0.7, -0.01], [0.7, 0.01], [-0.7, 0.01]])
 
@@ -125,7 +127,6 @@ def _rows(shape, parameters, condition, theta, finer=False) -> np.ndarray:
     return integral_rows(problem, condition, np.array([[theta]]), make_key(0))[0].reshape(-1, columns)
 
 
-@pytest.mark.slow
 def test_a_corner_may_move():
     corners = lambda a: [(0.0, 0.0), (2.0, 0.0), (1 + a, 0.7), (1.0, 2.0), (0.3, 0.5 * a)]  # noqa: E731
     whole = cl.Integral("whole", lambda d: d.u, on=cl.at())
@@ -138,7 +139,6 @@ def test_a_corner_may_move():
         assert np.isclose(edge[:, -1].sum(), perimeter(np.array(corners(a))), rtol=1e-9)
 
 
-@pytest.mark.slow
 def test_a_hole_touches_the_wall_and_leaves_it():
     """Areas by the overlap of a disk and the half-plane beyond the wall."""
     whole = cl.Integral("whole", lambda d: d.u, on=cl.at())
@@ -155,7 +155,6 @@ def test_a_hole_touches_the_wall_and_leaves_it():
         assert abs(nodes[:, -1].sum() - (2 * np.pi - covered)) < 3e-6
 
 
-@pytest.mark.slow
 def test_parts_end_where_they_say():
     region = cl.on("left", y=(0, 0.33))
     part = cl.Integral("part", lambda d: d.u, on=region)

@@ -20,6 +20,8 @@ from clpinn.formulation.outlines import boundary_curves, distances
 from clpinn.report.explorer import _continued, _domain_program, explorer_page
 from clpinn.report.fields import answers_inside, fields, plot_reference, streamlines
 
+pytestmark = pytest.mark.slow
+
 
 class Plate(cl.Problem):
     """A flow in a rectangle around a disk whose radius is a parameter."""

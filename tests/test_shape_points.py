@@ -336,6 +336,7 @@ def test_a_part_of_a_boundary_needs_a_pair():
 def test_problems_that_are_right_pass():
     validate(CHANNEL)
     validate(Square())
+    validate(having(domain=staticmethod(lambda r: RECTANGLE - cl.Disk((0, 0), r, name="hole"))))
 
 
 def test_a_side_that_two_shapes_share_is_no_boundary():

@@ -143,7 +143,8 @@ def _check_domain(problem: Problem) -> None:
             "domain(self): return ..., with the parameters that it needs after self."
         )
     method = vars(type(problem)).get("domain")
-    arguments = ["self"] if method is None else list(inspect.signature(method).parameters)
+    is_method = method is not None and not isinstance(method, staticmethod)
+    arguments = list(inspect.signature(method).parameters) if is_method else ["self"]
     if not arguments or arguments[0] in problem.parameters:
         raise ProblemError(f"{kind}.domain has no self. Write def domain({', '.join(['self', *arguments])}).")
     try:
