@@ -143,8 +143,9 @@ def _check_domain(problem: Problem) -> None:
             "domain(self): return ..., with the parameters that it needs after self."
         )
     method = vars(type(problem)).get("domain")
-    is_method = method is not None and not isinstance(method, staticmethod)
-    arguments = list(inspect.signature(method).parameters) if is_method else ["self"]
+    arguments = ["self"]
+    if method is not None and not isinstance(method, staticmethod):
+        arguments = list(inspect.signature(method).parameters)
     if not arguments or arguments[0] in problem.parameters:
         raise ProblemError(f"{kind}.domain has no self. Write def domain({', '.join(['self', *arguments])}).")
     try:
