@@ -262,10 +262,11 @@ class _Search:
             if converged:
                 break
         left = solution.left[: len(terms[0])]
+        weakest, least_change = solution.weakest()
         determined = True
-        if solution.least_change < NO_CHANGE:
+        if least_change < NO_CHANGE:
             # Unknowns that no residual sees may be some that the answer does not see either.
-            seen = self._values(raw + self._raw(space, solution.weakest)) - corrected
+            seen = self._values(raw + self._raw(space, weakest)) - corrected
             determined = not np.any(np.abs(seen) > VISIBLE * self._amplitudes)
         fraction = largest_left(terms, solution.left, whole)
         return _Level(

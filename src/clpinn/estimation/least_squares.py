@@ -205,10 +205,10 @@ class Solved(NamedTuple):
     unknowns: Float[np.ndarray, " unknowns"]
     left: list[Float[np.ndarray, "elements rows"]]
     """What is left of the residuals, by block."""
-    weakest: Float[np.ndarray, " unknowns"]
-    """The unknowns, of the root mean square one, that change the rows least."""
-    least_change: float
-    """The norm of that change. If it is zero, the rows do not determine all unknowns."""
+    weakest: Callable[[], tuple[Float[np.ndarray, " unknowns"], float]]
+    """Finds the unknowns, of the root mean square one, that change the rows least, and the norm of that change.
+
+    If it is zero, the rows do not determine all unknowns."""
 
 
 def solved(size: int, blocks: Sequence[Block], wide: Sequence[Block] = ()) -> Solved | None:
@@ -264,18 +264,15 @@ def solved(size: int, blocks: Sequence[Block], wide: Sequence[Block] = ()) -> So
         if slope <= PRECISION * first:
             break
         direction = step + (slope / before) * direction
-    weakest = _weakest(lambda vector: preconditioned(vector / scale**2), size)
-    least = math.sqrt(sum(float(np.sum(_times(block, weakest) ** 2)) for block in blocks))
-    return Solved(unknowns, left, weakest, least)
 
+    def weakest() -> tuple[Float[np.ndarray, " unknowns"], float]:
+        vector = np.random.default_rng(0).standard_normal(size)
+        for _ in range(WEAKEST_STEPS):
+            vector = preconditioned(vector / scale**2)
+            vector *= math.sqrt(size) / max(float(np.linalg.norm(vector)), 1e-300)
+        return vector, math.sqrt(sum(float(np.sum(_times(block, vector) ** 2)) for block in blocks))
 
-def _weakest(inverse: Callable[[np.ndarray], np.ndarray], size: int) -> Float[np.ndarray, " unknowns"]:
-    """The unknowns that change the rows least, by inverse iteration."""
-    vector = np.random.default_rng(0).standard_normal(size)
-    for _ in range(WEAKEST_STEPS):
-        vector = inverse(vector)
-        vector *= math.sqrt(size) / max(float(np.linalg.norm(vector)), 1e-300)
-    return vector
+    return Solved(unknowns, left, weakest)
 
 
 def _normal_equations(size: int, blocks: Sequence[Block]) -> tuple[Float[np.ndarray, "band unknowns"], np.ndarray]:

@@ -66,9 +66,7 @@ def measured_adaptation(
         }
         result = {"steps": steps[k].astype(int).tolist(), "used": used[k].tolist(), "seconds": seconds}
         results.append(result | {"outputs": outputs})
-    before, *later = map(_mean_over_outputs, results)
-    for result, after in zip(results[1:], later, strict=True):
-        result["summary"] = summary(before, after)
+    _add_summaries(results)
     return {
         "settings": dataclasses.asdict(settings),
         "seed": seed,
@@ -93,14 +91,19 @@ def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         }
         by_theta = {key: [value for result in same for value in result[key]] for key in ("steps", "used")}
         results.append(by_theta | {"seconds": seconds, "outputs": outputs})
-    before, *later = map(_mean_over_outputs, results)
-    for result, after in zip(results[1:], later, strict=True):
-        result["summary"] = summary(before, after)
+    _add_summaries(results)
     return first | {
         "thetas": [theta for part in parts for theta in part["thetas"]],
         "compile_seconds": sum(part["compile_seconds"] for part in parts),
         "results": results,
     }
+
+
+def _add_summaries(results: list[dict[str, Any]]) -> None:
+    """Compare all results with the first one, which is before the first step."""
+    before, *later = map(_mean_over_outputs, results)
+    for result, after in zip(results[1:], later, strict=True):
+        result["summary"] = summary(before, after)
 
 
 def summary(before: Float[np.ndarray, " targets"], after: Float[np.ndarray, " targets"]) -> dict[str, Any]:
