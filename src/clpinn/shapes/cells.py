@@ -53,21 +53,32 @@ def counting_intervals(
 ) -> Intervals:
     """The intervals of the unit interval that count, cut at `breaks`, too: sampled between them, ends by bisection."""
     ends = jnp.concatenate([jnp.zeros(1), jnp.asarray(breaks), jnp.ones(1)])
+    places, number = _changes(jax.vmap(counts), ends, samples, room, BISECTIONS)
+    return between(jnp.append(ends, places), counts, number <= room)
+
+
+def _changes(
+    kinds: Callable[[Array], Array], ends: Float[Array, " ends"], samples: int, room: int, halvings: int
+) -> tuple[Float[Array, " room"], Int[Array, ""]]:
+    """Places between ascending numbers where the kind of a number changes, by bisection, and how many there are.
+
+    `kinds` gives those of several numbers. Places that are left over are one.
+    """
     first, last, size = _gaps(ends, samples)
-    kept = jax.vmap(counts)(jnp.concatenate([first, last])).reshape(2, -1)
-    different = (kept[0] != kept[1]) & size
+    found = kinds(jnp.concatenate([first, last])).reshape(2, -1)
+    different = (found[0] != found[1]) & size
     changing = first_true(different, room) % len(different)
-    like_first = kept[0][changing]
+    like_first = found[0][changing]
 
     def halve(_: int, interval: tuple[Array, Array]) -> tuple[Array, Array]:
         a, b = interval
         middle = (a + b) / 2
-        left = jax.vmap(counts)(middle) == like_first
+        left = kinds(middle) == like_first
         return jnp.where(left, middle, a), jnp.where(left, b, middle)
 
-    places = jax.lax.fori_loop(0, BISECTIONS, halve, (first[changing], last[changing]))[0]
+    places = jax.lax.fori_loop(0, halvings, halve, (first[changing], last[changing]))[0]
     number = jnp.sum(different)
-    return between(jnp.append(ends, jnp.where(jnp.arange(room) < number, places, 1.0)), counts, number <= room)
+    return jnp.where(jnp.arange(room) < number, places, 1.0), number
 
 
 def _gaps(ends: Float[Array, " ends"], count: int) -> tuple[Array, Array, Bool[Array, " gaps"]]:
@@ -151,20 +162,7 @@ def critical_slabs(
         return 4 * starts + 2 * kept[0] + kept[-1]
 
     ends = jnp.concatenate([jnp.zeros(1), jnp.asarray(breaks), jnp.ones(1)])
-    low, high, size = _gaps(ends, lines)
-    kinds = jax.lax.map(kind, jnp.concatenate([low, high])).reshape(2, -1)
-    different = (kinds[0] != kinds[1]) & size
-    changing = first_true(different, room) % len(different)
-    first = kinds[0][changing]
-
-    def halve(_: int, interval: tuple[Array, Array]) -> tuple[Array, Array]:
-        a, b = interval
-        middle = (a + b) / 2
-        left = jax.lax.map(kind, middle) == first
-        return jnp.where(left, middle, a), jnp.where(left, b, middle)
-
-    found = jax.lax.fori_loop(0, BISECTIONS // 2, halve, (low[changing], high[changing]))[0]
-    found = jnp.where(jnp.arange(room) < jnp.sum(different), found, 1.0)
-    ends = jnp.sort(jnp.append(ends, found))
+    places, _ = _changes(lambda numbers: jax.lax.map(kind, numbers), ends, lines, room, BISECTIONS // 2)
+    ends = jnp.sort(jnp.append(ends, places))
     middles = ends[:-1] + jnp.diff(ends) / 2
     return Intervals(ends[:-1], jnp.where(jax.lax.map(kind, middles) > 0, jnp.diff(ends), 0.0), jnp.ones((), bool))
